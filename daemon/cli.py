@@ -1,0 +1,47 @@
+"""The command line for people: look at a session file, run a recording again. The daemon itself is `server`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyio
+import click
+from rich.console import Console
+
+from daemon import __version__
+from daemon.record import replay as run_again
+from daemon.show import show
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pi-contextd")
+def cli() -> None:
+    """Context windows and folds for the Pi coding agent.
+
+    Without a command this is the daemon: it speaks JSON-RPC on stdin and stdout, and Pi's extension starts it.
+    """
+
+
+@cli.command()
+@click.argument("file", type=_FILE)
+@click.option("--all", "everything", is_flag=True, help="Show every entry of long stretches.")
+def inspect(file: Path, *, everything: bool) -> None:
+    """Show the tree of a session FILE: windows, archives, markers, notes."""
+    Console().print(show(file, everything=everything))
+
+
+@cli.command()
+@click.argument("file", type=_FILE)
+def replay(file: Path) -> None:
+    """Run a recording (PI_CONTEXTD_RECORD) again and report the first answer that differs."""
+    found = anyio.run(run_again, file.read_bytes())
+    if found is None:
+        click.echo(f"{file.name}: every answer is as recorded")
+        return
+    click.echo(f"{file.name}: line {found.line} differs at {found.path}")
+    click.echo(f"  recorded  {found.recorded!r}")
+    click.echo(f"  replayed  {found.replayed!r}")
+    sys.exit(1)

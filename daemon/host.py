@@ -1,0 +1,228 @@
+"""The sessions of this process: who each event is for, and the files and facts that its session needs.
+
+`Host.handle` is synchronous from the event to the reply, so nothing can tear a step of a session apart. It
+knows neither JSON-RPC nor stdio; that is `server`.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from daemon import __version__
+from daemon.journal import Journal
+from protocol import effects as fx
+from protocol import events as ev
+from protocol.entries import WINDOW
+from protocol.rpc import PROTOCOL
+from protocol.status import Latency, StatusReport, Versions
+from state import commands, status, tools
+from state.errors import StateError
+from state.session import Moment, Session
+from state.tree import Tree
+
+if TYPE_CHECKING:
+    from daemon.record import Recorder
+
+LARGE: Final = 1 << 20
+"""From so many unread bytes on, a session file is read in a thread."""
+
+Result = Struct | None
+
+
+class ProtocolMismatchError(StateError):
+    """`initialize` named another protocol version."""
+
+
+class NotInitializedError(StateError):
+    """A session event came before `initialize`."""
+
+
+class UnknownSessionError(StateError):
+    """No `session_start` announced this session."""
+
+
+class _Hosted(Struct):
+    session: Session
+    journal: Journal
+
+
+class _Meter:
+    """Counts and times, per method."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.longest = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.total += seconds
+        self.longest = max(self.longest, seconds)
+
+    def value(self) -> Latency:
+        return Latency(self.count, round(self.total / self.count * 1e3, 3), round(self.longest * 1e3, 3))
+
+
+class Host:
+    """All sessions of one daemon. Time and ids come from outside, so that a replay can give its own."""
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        recorder: Recorder | None = None,
+        files: Path | None = None,
+    ) -> None:
+        self._now = now
+        self._new_id = new_id
+        self._recorder = recorder
+        self._files = files
+        self._hosted: dict[str, _Hosted] = {}
+        self._peer: ev.Initialize | None = None
+        self._meters: dict[str, _Meter] = {}
+        self.stopping = False
+
+    @property
+    def initialized(self) -> bool:
+        """Whether the peer has introduced itself."""
+        return self._peer is not None
+
+    def unread(self, session_id: object) -> int:
+        """The bytes of this session's file that the next event would have to read."""
+        hosted = self._hosted.get(session_id) if isinstance(session_id, str) else None
+        return 0 if hosted is None else hosted.journal.pending()
+
+    def read_ahead(self, session_id: str) -> None:
+        """Read this session's file; safe in a thread, while no event of the session is handled."""
+        hosted = self._hosted[session_id]
+        self._refresh(hosted)
+
+    def adopt(self, event: ev.SessionStart) -> None:
+        """Make room for a session, so that `unread` and `read_ahead` know its file."""
+        if self._peer is None:
+            raise NotInitializedError("initialize first")
+        path = None if event.file is None else self._path(event.file)
+        hosted = self._hosted.get(event.session_id)
+        if hosted is not None and hosted.journal.path == path:
+            return
+        if hosted is not None:
+            hosted.journal.close()
+        tap = None if self._recorder is None or path is None else self._recorder.tap(path.name)
+        journal = Journal(path, tap)
+        session = Session(event.session_id, Tree(journal.raw), ui=self._peer.ui)
+        self._hosted[event.session_id] = _Hosted(session, journal)
+
+    def handle(self, method: str, event: ev.Event) -> Result:
+        """Answer one event; raises `StateError` before anything is changed."""
+        started = time.perf_counter()
+        try:
+            return self._handle(event)
+        finally:
+            self._meters.setdefault(method, _Meter()).add(time.perf_counter() - started)
+
+    def _handle(self, event: ev.Event) -> Result:
+        rule = RULES.get(type(event))
+        if rule is not None:
+            return rule(self, event)
+        if not isinstance(event, ev.SessionEvent):
+            raise TypeError(f"no rule for {type(event).__name__}")
+        return self._session_event(event)
+
+    def _complete(self, event: ev.Complete) -> fx.CompleteReply:
+        return fx.CompleteReply(commands.completions(event.name, event.prefix))
+
+    def _shutdown(self, _event: ev.Shutdown) -> fx.Reply:
+        self.stopping = True
+        return fx.Reply()
+
+    def _entries(self, event: ev.Entries) -> None:
+        hosted = self._of(event.session_id)
+        hosted.journal.remember(hosted.session.tree, event.entries)
+
+    def _session_shutdown(self, event: ev.SessionShutdown) -> fx.Reply:
+        self._of(event.session_id).journal.close()
+        del self._hosted[event.session_id]
+        return fx.Reply()
+
+    def _session_start(self, event: ev.SessionStart) -> fx.Reply:
+        self.adopt(event)
+        return self._session_event(event)
+
+    def _session_event(self, event: ev.SessionEvent) -> fx.Reply:
+        hosted = self._of(event.session_id)
+        self._refresh(hosted)
+        tree = hosted.session.tree
+        missing = tree.branch(event.leaf_id).missing
+        if missing is not None and missing not in tree.gaps:
+            if not event.again:
+                return fx.Reply(need=fx.Need(after=next(reversed(tree.heads), None)))
+            tree.gaps.add(missing)
+        moment = Moment(now=self._now(), new_id=self._new_id, host=self._facts(hosted))
+        return hosted.session.handle(event, moment)
+
+    def _initialize(self, event: ev.Initialize) -> fx.Initialized:
+        if event.protocol != PROTOCOL:
+            raise ProtocolMismatchError(
+                f"this is pi-contextd {__version__}, which speaks protocol {PROTOCOL}; the Pi package speaks protocol "
+                f"{event.protocol}. Install the same version of both."
+            )
+        self._peer = event
+        return fx.Initialized(PROTOCOL, __version__, tools.specs(), commands.COMMANDS, [WINDOW])
+
+    def _status(self, event: ev.Status) -> StatusReport:
+        if event.session_id is None:
+            return status.bare(self._facts(None))
+        hosted = self._of(event.session_id)
+        session = hosted.session
+        self._refresh(hosted)
+        return status.report(session, session.tree.current, self._facts(hosted))
+
+    def _refresh(self, hosted: _Hosted) -> None:
+        if hosted.journal.refresh(hosted.session.tree):
+            hosted.session.forget()
+
+    def _of(self, session_id: str) -> _Hosted:
+        hosted = self._hosted.get(session_id)
+        if hosted is None:
+            raise UnknownSessionError("no session_start announced this session")
+        return hosted
+
+    def _path(self, file: str) -> Path:
+        """The session's file; in a replay the file of that name among those that the recording holds."""
+        return Path(file) if self._files is None else self._files / Path(file).name
+
+    def _facts(self, hosted: _Hosted | None) -> status.HostFacts:
+        peer = self._peer
+        versions = Versions(__version__, PROTOCOL, peer.pi_version if peer else "", platform.python_version())
+        counters = {method: meter.value() for method, meter in self._meters.items()}
+        if hosted is None:
+            return status.HostFacts(versions, counters, {})
+        journal = hosted.journal
+        file = None if journal.path is None else str(journal.path)
+        return status.HostFacts(versions, counters, dict(journal.anomalies), file, journal.offset)
+
+
+def convert(params: dict[str, Any], shape: type[ev.Event]) -> ev.Event:
+    """The parameters as their Struct; `msgspec.ValidationError` names the path that does not fit."""
+    return msgspec.convert(params, shape)
+
+
+RULES: Final[dict[type[ev.Event], Callable[[Host, Any], Result]]] = {
+    ev.Initialize: Host._initialize,
+    ev.Status: Host._status,
+    ev.Complete: Host._complete,
+    ev.Shutdown: Host._shutdown,
+    ev.Entries: Host._entries,
+    ev.SessionShutdown: Host._session_shutdown,
+    ev.SessionStart: Host._session_start,
+}
+"""What is not listed is an event of one session, and goes to that session."""

@@ -1,0 +1,241 @@
+"""Session files, read only: an index of offsets, and later the tail alone.
+
+The file is the truth about a session; entries that Pi still holds in memory come through `remember` and count
+until the file exists. Pi may rewrite a file in place, repair its tail or replace it (facts: real-sessions 2),
+so what was read is checked against the file's inode, size and fingerprints before more is read. What an entry
+means is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from daemon.jsonio import decode_object, encode
+from protocol.entries import EntryHead, EntryLine, MessageLine
+from state.tree import Tree
+
+_BLOCK: Final = 4 * 1024 * 1024
+_FINGERPRINT: Final = 256
+_MEMORY: Final = -1
+"""The offset of an entry that is in no file."""
+
+_decode_line = msgspec.json.Decoder(EntryLine).decode
+
+
+class _Mark(Struct, frozen=True):
+    """What is known of the file: if any of it is otherwise now, the file was rewritten."""
+
+    inode: int
+    head: bytes
+    tail: bytes
+
+
+class Journal:
+    """One session's entries: `refresh` brings a tree up to date, `raw` reads a body again."""
+
+    def __init__(self, path: Path | None, tap: Callable[[list[bytes], bool], None] | None = None) -> None:
+        self.path = path
+        self.anomalies: Counter[str] = Counter()
+        self.offset = 0
+        """Bytes that were indexed, up to the end of a line."""
+        self._tap = tap
+        self._fd: int | None = None
+        self._seen: tuple[int, int] | None = None
+        self._mark: _Mark | None = None
+        self._memory: dict[str, bytes] = {}
+        self._words: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def refresh(self, tree: Tree) -> bool:
+        """Index what was appended; true when the file had been rewritten and was read anew."""
+        if self.path is None:
+            return False
+        try:
+            stat = self.path.stat()
+        except OSError:
+            return False
+        seen = (stat.st_size, stat.st_mtime_ns)
+        if seen == self._seen and self._mark is not None and self._mark.inode == stat.st_ino:
+            return False
+        fresh = self._open(stat)
+        if fresh:
+            tree.clear()
+            self._memory.clear()
+            self.anomalies.clear()
+            self.offset = 0
+        tree.add(self._read(stat.st_size, rewritten=fresh))
+        self._seen = seen
+        self._mark = self._fingerprint(stat.st_ino)
+        return fresh
+
+    def pending(self) -> int:
+        """The bytes that the next `refresh` would read."""
+        try:
+            return 0 if self.path is None else max(0, self.path.stat().st_size - self.offset)
+        except OSError:
+            return 0
+
+    def remember(self, tree: Tree, entries: Iterable[dict[str, Any]]) -> None:
+        """Index entries that the file lacks."""
+        heads = []
+        for entry in entries:
+            raw = encode(entry)
+            head = self._head(raw, _MEMORY)
+            if head is not None and head.id not in tree.heads:
+                self._memory[head.id] = raw
+                heads.append(head)
+        tree.add(heads)
+
+    def raw(self, head: EntryHead) -> bytes | None:
+        """The entry's line, made valid for a strict reader; None when it cannot be read any more."""
+        if head.offset == _MEMORY:
+            return self._memory.get(head.id)
+        if self._fd is None:
+            return None
+        line = os.pread(self._fd, head.length, head.offset)
+        try:
+            line.decode()
+            msgspec.json.decode(line, type=msgspec.Raw)
+        except (UnicodeDecodeError, msgspec.DecodeError):
+            try:
+                return encode(decode_object(line))
+            except ValueError:
+                return None
+        return line
+
+    def _open(self, stat: os.stat_result) -> bool:
+        """Make `_fd` the file of this path; true when nothing that was read before counts any more."""
+        mark = self._mark
+        if self._fd is not None and mark is not None and mark.inode == stat.st_ino and stat.st_size >= self.offset:
+            return mark != self._fingerprint(stat.st_ino)
+        self.close()
+        assert self.path is not None  # noqa: S101 - `refresh` has returned otherwise
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return True
+
+    def _fingerprint(self, inode: int) -> _Mark:
+        """The first bytes of the file, and the last that were indexed."""
+        assert self._fd is not None  # noqa: S101 - `_open` has run
+        start = max(0, self.offset - _FINGERPRINT)
+        head = os.pread(self._fd, min(_FINGERPRINT, self.offset), 0)
+        return _Mark(inode, head, os.pread(self._fd, self.offset - start, start))
+
+    def _read(self, size: int, *, rewritten: bool) -> Iterator[EntryHead]:
+        """The heads of all lines from `offset` on, which moves behind the last LF."""
+        taped: list[bytes] | None = None if self._tap is None else []
+        for line, offset, ended in self._lines(size):
+            if ended:
+                self.offset = offset + len(line) + 1
+                if taped is not None:
+                    taped.append(line)
+            text = line[:-1] if line.endswith(b"\r") else line
+            if not text.strip():
+                continue
+            head = self._head(text, offset, torn=not ended)
+            if head is not None:
+                yield head
+        if self._tap is not None and taped:
+            self._tap(taped, rewritten)
+
+    def _lines(self, size: int) -> Iterator[tuple[bytes, int, bool]]:
+        """Every line with its offset, and whether its LF is there; memory is bounded by the longest line."""
+        assert self._fd is not None  # noqa: S101 - `_open` has run
+        at = start = self.offset
+        parts: list[bytes] = []
+        while at < size:
+            block = os.pread(self._fd, min(_BLOCK, size - at), at)
+            if not block:
+                break
+            at += len(block)
+            *lines, rest = block.split(b"\n")
+            if lines and parts:
+                lines[0] = b"".join([*parts, lines[0]])
+                parts.clear()
+            for line in lines:
+                yield line, start, True
+                start += len(line) + 1
+            if rest:
+                parts.append(rest)
+        if parts:
+            yield b"".join(parts), start, False
+
+    def _head(self, raw: bytes, offset: int, *, torn: bool = False) -> EntryHead | None:
+        """The index entry of a line. A last line without LF counts once it is whole, as it does for Pi."""
+        line: EntryLine | None
+        try:
+            line = _decode_line(raw)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            line = _decode_oddly(raw)
+        if line is None:
+            self.anomalies["unfinished last line" if torn else "unreadable lines"] += 1
+            return None
+        if line.type == "session":
+            return None
+        if not line.id:
+            self.anomalies["entries without id"] += 1
+            return None
+        kind, tag = _facets(line)
+        words = self._words
+        return EntryHead(
+            line.id,
+            line.parent_id,
+            words.setdefault(line.type, line.type),
+            words.setdefault(kind, kind),
+            tag if line.type == "branch_summary" else words.setdefault(tag, tag),
+            offset,
+            len(raw),
+        )
+
+
+def _facets(line: EntryLine) -> tuple[str, str]:
+    """`kind` and `tag` of an entry, see `EntryHead`."""
+    message = line.message
+    if message is not None:
+        return message.role, message.tool_name if message.role == "toolResult" else message.stop_reason
+    match line.type:
+        case "branch_summary":
+            return "", line.from_id
+        case "thinking_level_change":
+            return "", line.thinking_level
+        case "model_change":
+            return "", f"{line.provider}/{line.model_id}"
+    return line.custom_type, ""
+
+
+def _decode_oddly(raw: bytes) -> EntryLine | None:
+    """A line that the fast reader refuses: every field that has its type counts, the others are as if absent."""
+    try:
+        entry = decode_object(raw)
+    except ValueError:
+        return None
+
+    def text(source: dict[str, Any], key: str) -> str:
+        value = source.get(key)
+        return value if isinstance(value, str) else ""
+
+    message = entry.get("message")
+    return EntryLine(
+        type=text(entry, "type"),
+        id=text(entry, "id"),
+        parent_id=text(entry, "parentId") or None,
+        custom_type=text(entry, "customType"),
+        from_id=text(entry, "fromId"),
+        thinking_level=text(entry, "thinkingLevel"),
+        provider=text(entry, "provider"),
+        model_id=text(entry, "modelId"),
+        message=MessageLine(text(message, "role"), text(message, "stopReason"), text(message, "toolName"))
+        if isinstance(message, dict)
+        else None,
+    )

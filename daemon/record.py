@@ -1,0 +1,185 @@
+"""Recordings: everything that passed between Pi and the daemon, so that it can be run again.
+
+One JSON object a line: what Pi sent (`pi`), what the daemon read of a session file before it answered
+(`lines`), and the answer (`contextd`) with the time and the ids that were drawn for it. A recording holds the
+content of the session, so it is made only on request and only its owner can read it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from daemon.host import Host
+from daemon.jsonio import decode_object, encode
+from daemon.server import Server
+
+VARIABLE: Final = "PI_CONTEXTD_RECORD"
+
+IGNORED: Final = frozenset({"version", "contextd", "python", "counters", "file"})
+"""Keys of answers that may differ between two runs of the same recording."""
+
+
+class Received(Struct, frozen=True, tag_field="from", tag="pi"):
+    """A request or notification."""
+
+    at: int
+    request: dict[str, Any]
+
+
+class Read(Struct, frozen=True, tag_field="from", tag="file"):
+    """Lines that were appended to a session file; `anew` when the file was read from its start."""
+
+    at: int
+    name: str
+    anew: bool
+    lines: list[Any]
+
+
+class Sent(Struct, frozen=True, tag_field="from", tag="contextd"):
+    """An answer, and what was drawn for it."""
+
+    at: int
+    reply: dict[str, Any]
+    now: int | None = None
+    ids: list[str] = []
+
+
+Line = Received | Read | Sent
+
+
+class Recorder:
+    """Writes a recording. It is also the source of time and ids, since it has to know what was drawn."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._start = time.monotonic_ns()
+        self._now: int | None = None
+        self._ids: list[str] = []
+
+    @classmethod
+    def from_environment(cls) -> Recorder | None:
+        """The recorder that the user asked for, if any; `%p` in the name is the process id."""
+        path = os.environ.get(VARIABLE)
+        return cls(Path(path.replace("%p", str(os.getpid())))) if path else None
+
+    def now(self) -> int:
+        """The time in ms."""
+        self._now = time.time_ns() // 1_000_000
+        return self._now
+
+    def new_id(self) -> str:
+        """A new UUID."""
+        self._ids.append(str(uuid.uuid4()))
+        return self._ids[-1]
+
+    def received(self, request: dict[str, Any]) -> None:
+        """Pi sent this."""
+        self._write(Received(self._at(), request))
+
+    def sent(self, reply: bytes) -> None:
+        """The daemon answered this."""
+        drawn, self._ids = self._ids, []
+        now, self._now = self._now, None
+        self._write(Sent(self._at(), decode_object(reply), now, drawn))
+
+    def tap(self, name: str) -> Callable[[list[bytes], bool], None]:
+        """What a journal calls with the lines that it has read."""
+
+        def read(lines: list[bytes], anew: bool) -> None:  # noqa: FBT001 - the journal's tap
+            self._write(Read(self._at(), name, anew, [_readable(line) for line in lines]))
+
+        return read
+
+    def _at(self) -> int:
+        return (time.monotonic_ns() - self._start) // 1_000_000
+
+    def _write(self, line: Line) -> None:
+        os.write(self._file, encode(line) + b"\n")
+
+
+def _readable(line: bytes) -> Any:  # noqa: ANN401 - an entry, or the text of a line that is none
+    try:
+        return decode_object(line)
+    except ValueError:
+        return line.decode("utf-8", "replace")
+
+
+class Difference(Struct, frozen=True):
+    """The first answer of a replay that is not the recorded one."""
+
+    line: int
+    path: str
+    recorded: Any
+    replayed: Any
+
+
+class _Script:
+    """Gives a replay the recorded time and ids."""
+
+    def __init__(self) -> None:
+        self.time = 0
+        self.ids: Iterator[str] = iter(())
+
+    def now(self) -> int:
+        return self.time
+
+    def new_id(self) -> str:
+        return next(self.ids, "00000000-0000-0000-0000-000000000000")
+
+
+async def replay(recording: bytes) -> Difference | None:
+    """Run a recording again, against files that grow as the recorded ones did; None when all answers agree."""
+    lines = [msgspec.json.decode(line, type=Line) for line in recording.split(b"\n") if line.strip()]
+    script = _Script()
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder)
+        server = Server(Host(now=script.now, new_id=script.new_id, files=files))
+        pending: tuple[int, dict[str, Any]] | None = None
+        for number, line in enumerate(lines, 1):
+            match line:
+                case Received():
+                    if pending is not None:
+                        await server.answer(encode(pending[1]))
+                    pending = number, line.request
+                case Read():
+                    _grow(files / Path(line.name).name, line)
+                case Sent():
+                    script.time = line.now or 0
+                    script.ids = iter(line.ids)
+                    answer = b"{}" if pending is None else await server.answer(encode(pending[1]))
+                    pending = None
+                    found = difference(line.reply, decode_object(answer or b"{}"), "$")
+                    if found is not None:
+                        return Difference(number, *found)
+    return None
+
+
+def _grow(path: Path, read: Read) -> None:
+    raw = b"".join((line.encode() if isinstance(line, str) else encode(line)) + b"\n" for line in read.lines)
+    with path.open("wb" if read.anew else "ab") as file:
+        file.write(raw)
+
+
+def difference(recorded: Any, replayed: Any, path: str) -> tuple[str, Any, Any] | None:  # noqa: ANN401 - JSON
+    """Where two answers differ first, less what may differ."""
+    if isinstance(recorded, dict) and isinstance(replayed, dict):
+        for key in [*recorded, *(key for key in replayed if key not in recorded)]:
+            if key not in IGNORED:
+                found = difference(recorded.get(key), replayed.get(key), f"{path}.{key}")
+                if found is not None:
+                    return found
+        return None
+    if isinstance(recorded, list) and isinstance(replayed, list) and len(recorded) == len(replayed):
+        pairs = zip(recorded, replayed, strict=True)
+        found_in = (difference(old, new, f"{path}[{at}]") for at, (old, new) in enumerate(pairs))
+        return next((found for found in found_in if found is not None), None)
+    return None if recorded == replayed else (path, recorded, replayed)

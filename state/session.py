@@ -1,0 +1,423 @@
+"""One session: the aggregate that answers every event, `handle(event, moment) -> reply`.
+
+What a reply says is decided here and in the modules that this one calls; how it gets there is the daemon's
+and the shim's affair. Every handler either answers or raises before it has changed anything. Which handler
+an event goes to is the table `HANDLERS`; the steps of a rollover are numbered as in design 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+
+from protocol import effects as fx
+from protocol import events as ev
+from protocol.entries import ARCHIVE, INTENT, Body, EntryHead, Intent, IntentClosed, SummaryEntry
+from state import commands
+from state.archive import MAX_INTERVAL, Archive, ArchiveIndex, recovery_of
+from state.errors import NotAllowedError, RefusedError
+from state.intents import is_known, open_intents, summary_of, unanswered
+from state.notes import MAX_SNAPSHOT_BYTES, Notes, snapshot_size
+from state.projection import Signature, tree_projection
+from state.rollover import Phase, Rollover, Step, step
+from state.seal import seal
+from state.status import HostFacts, render, report
+from state.tree import Branch, Tree
+from state.windows import current_boundary, first_window, identity_of, is_marker, marker, next_window
+
+BUS: Final = "contextd:tree"
+"""The channel on Pi's extension bus that tells owners of live runtimes what a navigation was."""
+
+Effects = list[fx.AnyEffect]
+
+
+class Moment(Struct, frozen=True):
+    """What the outside gives with an event: the time in ms, a source of new UUIDs, the daemon's facts."""
+
+    now: int
+    new_id: Callable[[], str]
+    host: HostFacts
+
+
+class Session:
+    """The state of one session. The daemon fills `tree` before it hands an event over."""
+
+    def __init__(self, session_id: str, tree: Tree, *, ui: ev.UiMode) -> None:
+        self.id = session_id
+        self.tree = tree
+        self.ui = ui
+        self.mode = "tree"
+        self.archives = ArchiveIndex(tree)
+        self.rollover = Rollover()
+        self.last_error: str | None = None
+        self._signatures: dict[str, Signature | None] = {}
+
+    def forget(self) -> None:
+        """The file was rewritten: what was derived from it counts no more."""
+        self.archives.clear()
+        self._signatures.clear()
+
+    def handle(self, event: ev.SessionEvent, moment: Moment) -> fx.Reply:
+        """Answer one event."""
+        branch = self.tree.branch(event.leaf_id)
+        self._observe_marker(branch)
+        return HANDLERS[type(event)](self, event, branch, moment)
+
+    # Starting, and moving about in the tree
+
+    def _start(self, event: ev.SessionStart, branch: Branch, moment: Moment) -> fx.Reply:
+        effects: Effects = [fx.Capture()]
+        self.rollover = Rollover()
+        if self._resume(event, branch):
+            return fx.Reply(effects=effects)
+        same_process = event.reason in ("reload", "resync")
+        effects += self._recover(branch, moment, start_turn=event.reason == "resync")
+        effects += self._first_marker(branch, effects, moment)
+        frees = any(isinstance(effect, fx.AppendMessage) and effect.release_after for effect in effects)
+        if event.holding and not frees:
+            effects.append(fx.ReleaseInput(to="run" if same_process else "editor"))
+            if event.held and not same_process:
+                text = "What was typed during the rollover is back in the editor."
+                effects.append(fx.Notify(text=text, level="warning"))
+        return fx.Reply(effects=effects)
+
+    def _moved(self, event: ev.SessionTree, branch: Branch, moment: Moment) -> fx.TreeReply:
+        """Step 4. The event names no target; ours is told by where it came from and what it hangs from."""
+        rollover, intent, summary = self.rollover, self.rollover.intent, event.summary
+        if rollover.phase is Phase.FAILED:
+            return fx.TreeReply(internal=True)
+        if rollover.phase is Phase.NAVIGATING and intent is not None and summary is not None:
+            from_here = rollover.old_leaf is None or event.old_leaf_id == rollover.old_leaf
+            if from_here and summary.parent_id == intent.base_id:
+                return self._our_summary(intent, summary.id, branch, moment)
+        effects: Effects = []
+        if rollover.phase is Phase.IDLE:
+            effects += self._recover(branch, moment, start_turn=False)
+            effects += self._first_marker(branch, effects, moment)
+        boundary = current_boundary(self.tree, branch)
+        window = None if boundary is None else boundary[1].current_window_id
+        return fx.TreeReply(effects=[*effects, _announce(internal=False, window=window, previous=None)])
+
+    def _our_summary(self, intent: Intent, summary_id: str, branch: Branch, moment: Moment) -> fx.TreeReply:
+        effects: Effects = [
+            _announce(internal=True, window=intent.next.current_window_id, previous=intent.identity.current_window_id)
+        ]
+        if self.rollover.inherited:
+            effects += seal(self.tree, intent, summary_id, branch, moment.now, start_turn=True)
+            self.rollover = step(self.rollover, Step.NAVIGATED, summary_id=summary_id)
+        else:
+            self.rollover = step(self.rollover, Step.SUMMARY, summary_id=summary_id)
+        return fx.TreeReply(internal=True, effects=effects)
+
+    def _first_marker(self, branch: Branch, planned: Sequence[fx.AnyEffect], moment: Moment) -> Effects:
+        """A marker for a branch that has none, unless one is planned; after archives it carries on from them."""
+        if current_boundary(self.tree, branch) is not None or any(isinstance(e, fx.AppendMessage) for e in planned):
+            return []
+        notes = Notes.of(self.tree, branch).lines()
+        archived = [archive for archive in self.archives.of(branch) if isinstance(archive, Archive)]
+        if not archived:
+            return [marker(first_window(moment.new_id), notes, None)]
+        last = archived[-1]
+        markers = (identity_of(self.tree, head) for head in reversed(last.items) if is_marker(head))
+        before = next((identity for identity in markers if identity is not None), None)
+        identity = first_window(moment.new_id) if before is None else next_window(before, moment.new_id)
+        return [marker(identity, notes, recovery_of(last.window_id, last.summary.id, last.items))]
+
+    # A rollover, step by step
+
+    def _ask(self, branch: Branch, moment: Moment, *, captured: bool) -> Effects:
+        """Step 1: record the intent, unless the window could not be read back once it is gone."""
+        if self.rollover.phase is not Phase.IDLE:
+            raise RefusedError("A new context window is already on its way.")
+        if not captured:
+            raise RefusedError("A new context window cannot be started: Pi has given no command context yet.")
+        boundary = current_boundary(self.tree, branch)
+        if boundary is None or branch.leaf is None:
+            raise RefusedError("A new context window cannot be started: this branch has no window to end.")
+        head, identity = boundary
+        cut = self._cut(branch, head)
+        window = self.tree.interval(branch.leaf, cut.parent_id, MAX_INTERVAL)
+        if isinstance(window, str):
+            raise RefusedError(f"A new context window cannot be started: {window}.")
+        size = snapshot_size(Notes.of(self.tree, branch).snapshot(moment.now))
+        if size > MAX_SNAPSHOT_BYTES:
+            raise RefusedError(
+                f"A new context window cannot be started: the notes take {size:,} bytes and {MAX_SNAPSHOT_BYTES:,} "
+                "are allowed. Shorten some with notes write_file."
+            )
+        intent = Intent(
+            intent_id=moment.new_id(),
+            identity=identity,
+            next=next_window(identity, moment.new_id),
+            boundary_id=head.id,
+            cut_id=cut.id,
+            base_id=cut.parent_id,
+            leaf_id=branch.leaf,
+            requested_at=moment.now,
+        )
+        self.rollover = step(self.rollover, Step.ASKED, intent=intent)
+        self.last_error = None
+        return [fx.AppendEntry(custom_type=INTENT, data=intent), fx.HoldInput()]
+
+    def _cut(self, branch: Branch, boundary: EntryHead) -> EntryHead:
+        """Where the branch is cut: the boundary, or the first message of work that is older than any marker."""
+        if any(head.kind == ARCHIVE for head in branch.ours):
+            return boundary
+        return next(
+            head
+            for head in branch.heads
+            if head is boundary or head.type == "custom_message" or (head.type == "message" and head.kind == "user")
+        )
+
+    def _settled(self, event: ev.AgentSettled, branch: Branch, moment: Moment) -> fx.Reply:
+        """Step 3, re-checking what may have changed since the intent."""
+        del moment
+        if self.rollover.phase is Phase.CONTINUING:
+            self.rollover = step(self.rollover, Step.TURN)
+        intent = self.rollover.intent
+        if self.rollover.phase is not Phase.REQUESTED or intent is None:
+            return fx.Reply()
+        if intent.leaf_id not in branch or intent.boundary_id not in branch:
+            why = "the session moved to another branch meanwhile"
+            return fx.Reply(effects=self._give_up(intent, branch, why))
+        return fx.Reply(effects=self._depart(intent, branch.leaf, event.editor_text))
+
+    def _depart(self, intent: Intent, old_leaf: str | None, editor_text: str) -> Effects:
+        blank = not editor_text.strip()
+        self.rollover = step(self.rollover, Step.SETTLED, old_leaf=old_leaf, blank_editor=blank)
+        return [fx.Navigate(target_id=intent.cut_id, summarize=True, intent_id=intent.intent_id)]
+
+    def _navigated(self, event: ev.Navigated, branch: Branch, moment: Moment) -> fx.Reply:
+        """Step 5, or 7 where navigation failed."""
+        if self.rollover.phase is Phase.FAILED:
+            self.rollover = step(self.rollover, Step.RETURNED)
+            return fx.Reply()
+        rollover = self._rollover_of(event.intent_id)
+        if rollover is None:
+            return fx.Reply()
+        intent = rollover.intent
+        if rollover.phase is not Phase.NAVIGATING or intent is None:
+            raise NotAllowedError(f"navigated is not possible while the rollover is {rollover.phase}")
+        self.rollover = rollover
+        summary_id = rollover.summary_id or summary_of(self.tree, intent, branch)
+        if event.error is None and not event.cancelled and summary_id is not None:
+            effects = seal(self.tree, intent, summary_id, branch, moment.now, start_turn=True)
+            if rollover.blank_editor and (text := self._editor_text_of(intent.cut_id)):
+                effects.append(fx.SetEditor(text="", if_text=text))
+            if self.ui in ("print", "json"):
+                effects.append(fx.AwaitIdle())
+            self.rollover = step(rollover, Step.NAVIGATED, summary_id=summary_id)
+            return fx.Reply(effects=effects)
+        why = event.error or ("it was cancelled" if event.cancelled else "Pi made no summary")
+        if event.old_leaf_id is not None and event.leaf_id != event.old_leaf_id:
+            return fx.Reply(effects=self._go_back(intent, event.old_leaf_id, why))
+        return fx.Reply(effects=self._give_up(intent, branch, why))
+
+    def _rollover_of(self, intent_id: str | None) -> Rollover | None:
+        """The rollover that this intent began, taken up from the file if need be; None when it is over."""
+        if self.rollover.phase is not Phase.IDLE:
+            return None if self.rollover.phase is Phase.CONTINUING else self.rollover
+        found = open_intents(self.tree).get(intent_id) if intent_id is not None else None
+        if found is not None:
+            return step(self.rollover, Step.RESUMED_NAVIGATION, intent=found.intent)
+        if not is_known(self.tree, intent_id):
+            raise NotAllowedError("navigated names no rollover of this session")
+        return None
+
+    def _go_back(self, intent: Intent, old_leaf: str, why: str) -> Effects:
+        """Step 7: a failed write has moved the leaf (facts: pi-lifecycle 21); return before anything else."""
+        closing = self._close(intent, self.tree.path(old_leaf), why)
+        self.rollover = step(self.rollover, Step.BROKE)
+        return [fx.Navigate(target_id=old_leaf, intent_id=None), *closing]
+
+    def _give_up(self, intent: Intent, branch: Branch, why: str) -> Effects:
+        closing = self._close(intent, branch, why)
+        self.rollover = step(self.rollover, Step.GAVE_UP)
+        return closing
+
+    def _close(self, intent: Intent, branch: Branch, why: str) -> Effects:
+        """Say so, close the intent, and put everything that was typed to work in the old window."""
+        self.last_error = why
+        number = intent.next.window_number
+        text = f"Context window {number} was not started: {why}. Window {number - 1} goes on."
+        waiting = unanswered(branch, intent)
+        resend: Effects = [fx.Resend(entry_ids=waiting)] if waiting else []
+        return [
+            fx.Notify(text=text, level="error"),
+            fx.AppendEntry(custom_type=INTENT, data=IntentClosed(intent_id=intent.intent_id, why=why)),
+            *resend,
+            fx.ReleaseInput(to="run"),
+        ]
+
+    def _effect_failed(self, event: ev.EffectFailed, branch: Branch, moment: Moment) -> fx.Reply:
+        """An effect threw: before navigation the old window goes on, after it Pi returns to the old window."""
+        del moment
+        rollover, intent = self.rollover, self.rollover.intent
+        why = f"Pi could not {event.effect.replace('_', ' ')} ({event.error})"
+        if intent is not None and rollover.phase in (Phase.NAVIGATING, Phase.SEALING):
+            return fx.Reply(effects=self._go_back(intent, rollover.old_leaf or intent.leaf_id, why))
+        if intent is not None and rollover.phase is Phase.REQUESTED:
+            return fx.Reply(effects=self._give_up(intent, branch, why))
+        if rollover.phase is Phase.FAILED:
+            self.rollover = step(rollover, Step.RETURNED)
+        return fx.Reply(effects=[fx.ReleaseInput(to="run"), fx.Notify(text=f"contextd: {why}.", level="error")])
+
+    def _observe_marker(self, branch: Branch) -> None:
+        """The marker of the pending rollover has arrived, whoever appended it."""
+        intent = self.rollover.intent
+        if intent is None or self.rollover.phase not in (Phase.NAVIGATING, Phase.SEALING):
+            return
+        boundary = current_boundary(self.tree, branch)
+        if boundary is not None and boundary[1].current_window_id == intent.next.current_window_id:
+            self.rollover = step(self.rollover, Step.SEALED)
+
+    # Taking up what another daemon, or a killed Pi, left behind
+
+    def _resume(self, event: ev.SessionStart, branch: Branch) -> bool:
+        """Go on with a rollover of this very Pi process, if one is under way."""
+        pending = open_intents(self.tree)
+        if event.in_flight is not None and (found := pending.get(event.in_flight.intent_id)) is not None:
+            self.rollover = step(
+                self.rollover,
+                Step.RESUMED_NAVIGATION,
+                intent=found.intent,
+                summary_id=summary_of(self.tree, found.intent, branch),
+                inherited=event.reason != "resync",
+            )
+            return True
+        if event.reason == "resync" and event.in_flight is None:
+            for one in pending.values():
+                if one.head.id in branch and summary_of(self.tree, one.intent, branch) is None:
+                    self.rollover = step(self.rollover, Step.RESUMED_REQUEST, intent=one.intent)
+                    return True
+        return False
+
+    def _recover(self, branch: Branch, moment: Moment, *, start_turn: bool) -> Effects:
+        """Step 8: complete what has its summary on this branch, close what was interrupted before it left."""
+        effects: Effects = []
+        for one in open_intents(self.tree).values():
+            intent, number = one.intent, one.intent.next.window_number
+            summary_id = summary_of(self.tree, intent, branch)
+            if summary_id is not None:
+                effects += seal(self.tree, intent, summary_id, branch, moment.now, start_turn=start_turn)
+                effects.append(fx.Notify(text=f"Context window {number} was interrupted; it is complete now."))
+            elif one.head.id in branch:
+                why = "it was interrupted before the old window was left"
+                effects.append(
+                    fx.AppendEntry(custom_type=INTENT, data=IntentClosed(intent_id=intent.intent_id, why=why))
+                )
+                effects.append(fx.Notify(text=f"Context window {number} was not started: {why}.", level="warning"))
+        return effects
+
+    def _editor_text_of(self, entry_id: str) -> str | None:
+        """What Pi puts into a blank editor when the leaf moves to this entry (facts: pi-lifecycle 10)."""
+        head = self.tree.heads.get(entry_id)
+        body = self.tree.body(head, Body) if head is not None else None
+        if body is None:
+            return None
+        content = body.content if body.message is None else body.message.get("content")
+        if isinstance(content, str):
+            return content
+        blocks = content if isinstance(content, list) else []
+        return "".join(block["text"] for block in blocks if isinstance(block, dict) and block.get("type") == "text")
+
+    # What the model sees
+
+    def _context(self, event: ev.Context, branch: Branch, moment: Moment) -> fx.ContextReply:
+        del moment
+        if self.rollover.phase is Phase.CONTINUING:
+            self.rollover = step(self.rollover, Step.TURN)
+        if not event.outline:
+            return fx.ContextReply()
+        hidden = {
+            signature
+            for archive in self.archives.of(branch)
+            if isinstance(archive, Archive) and archive.sealed and (signature := self._signature(archive.summary))
+        }
+        return fx.ContextReply(keep=tree_projection(event.count, event.outline, hidden))
+
+    def _signature(self, summary: EntryHead) -> Signature | None:
+        if summary.id not in self._signatures:
+            body = self.tree.body(summary, SummaryEntry)
+            self._signatures[summary.id] = None if body is None else _sign(body)
+        return self._signatures[summary.id]
+
+    # What Pi asks before it acts
+
+    def _before_compact(self, event: ev.SessionBeforeCompact, branch: Branch, moment: Moment) -> fx.Verdict:
+        """Step 2: Pi would compact between the tool result and settle (facts: pi-lifecycle 4.4)."""
+        del event, branch, moment
+        return fx.Verdict(cancel=self.rollover.pending)
+
+    # Tools and commands
+
+    def _tool(self, event: ev.ToolExecute, branch: Branch, moment: Moment) -> fx.ToolReply:
+        if event.tool != "new_context":
+            raise NotAllowedError("there is no such tool")
+        try:
+            effects = self._ask(branch, moment, captured=event.captured)
+        except RefusedError as error:
+            return fx.ToolReply(text=str(error), details={"started": False}, is_error=True)
+        return fx.ToolReply(
+            text="A new context window is scheduled and starts when this turn has ended. No summary is carried over.",
+            details={"started": True},
+            effects=[*effects, fx.Abort()],
+        )
+
+    def _command(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
+        action = ACTIONS.get((event.name, event.args.strip()))
+        if action is None:
+            return fx.Reply(effects=[fx.Notify(text=commands.usage(event.name), level="warning")])
+        return action(self, event, branch, moment)
+
+    def _command_status(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
+        del event
+        return fx.Reply(effects=[fx.Notify(text=render(report(self, branch, moment.host)))])
+
+    def _command_rollover(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
+        """While a run is going on it is aborted, and settles; otherwise nothing will settle, so depart at once."""
+        try:
+            effects = self._ask(branch, moment, captured=event.captured)
+        except RefusedError as error:
+            return fx.Reply(effects=[fx.Notify(text=str(error), level="error")])
+        intent = self.rollover.intent
+        if event.idle and intent is not None:
+            return fx.Reply(effects=[*effects, *self._depart(intent, None, event.editor_text)])
+        return fx.Reply(effects=[*effects, fx.Abort()])
+
+
+def _announce(*, internal: bool, window: str | None, previous: str | None) -> fx.Emit:
+    return fx.Emit(channel=BUS, data={"internal": internal, "windowId": window, "previousWindowId": previous})
+
+
+def _sign(summary: SummaryEntry) -> Signature | None:
+    try:
+        moment = datetime.fromisoformat(summary.timestamp)
+    except ValueError:
+        return None
+    digest = hashlib.sha256(summary.summary.encode()).hexdigest()[:16]
+    return Signature(summary.from_id, round(moment.timestamp() * 1000), digest)
+
+
+Handler = Callable[[Session, Any, Branch, Moment], fx.Reply]
+
+HANDLERS: Final[dict[type[ev.SessionEvent], Handler]] = {
+    ev.SessionStart: Session._start,
+    ev.SessionTree: Session._moved,
+    ev.Navigated: Session._navigated,
+    ev.AgentSettled: Session._settled,
+    ev.EffectFailed: Session._effect_failed,
+    ev.Context: Session._context,
+    ev.SessionBeforeCompact: Session._before_compact,
+    ev.ToolExecute: Session._tool,
+    ev.Command: Session._command,
+}
+
+ACTIONS: Final[dict[tuple[str, str], Handler]] = {
+    ("context", "status"): Session._command_status,
+    ("context", "rollover"): Session._command_rollover,
+}

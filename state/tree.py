@@ -1,0 +1,183 @@
+"""The session tree: an index of entry heads, and the walks over it.
+
+Every walk is iterative, bounded and cycle-safe; a missing parent ends it, as in Pi. Nothing here knows
+windows, archives or notes. The index only grows (`add`) or is emptied (`clear`); the leaf is always given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from protocol.entries import OURS, EntryHead
+
+T = TypeVar("T")
+
+Bodies = Callable[[EntryHead], bytes | None]
+"""Reads an entry's JSON line; None when it cannot be read any more."""
+
+
+class Branch(Struct, frozen=True):
+    """The path from a root to `leaf`, root first.
+
+    `complete` is false when the walk ended at a parent that the index lacks, which `missing` then names, or
+    in a cycle. The value holds until the tree is asked for another branch, which may extend `heads` in place.
+    """
+
+    leaf: str | None
+    heads: list[EntryHead]
+    ours: list[EntryHead]
+    """Those of our own types, in the same order: what most questions are about."""
+    complete: bool
+    missing: str | None = None
+
+    def after(self, entry_id: str | None) -> list[EntryHead]:
+        """The entries that follow this one, oldest first; all for None, none when it is not on the branch."""
+        if entry_id is None:
+            return list(self.heads)
+        position = self.position(entry_id)
+        return [] if position is None else self.heads[position + 1 :]
+
+    def position(self, entry_id: str) -> int | None:
+        """Where the entry stands, sought from the leaf: what is asked for is mostly recent."""
+        heads = self.heads
+        for index in range(len(heads) - 1, -1, -1):
+            if heads[index].id == entry_id:
+                return index
+        return None
+
+    def __contains__(self, entry_id: object) -> bool:
+        return isinstance(entry_id, str) and self.position(entry_id) is not None
+
+    def last(self, accept: Callable[[EntryHead], bool]) -> EntryHead | None:
+        """The entry nearest to the leaf that is accepted."""
+        return next((head for head in reversed(self.heads) if accept(head)), None)
+
+
+_NOWHERE: Final = Branch(None, [], [], complete=True)
+
+
+def _ours(heads: list[EntryHead]) -> list[EntryHead]:
+    return [head for head in heads if head.kind in OURS]
+
+
+class Tree:
+    """All entries of one session by id, and the branch that was asked for last.
+
+    Adding is O(1), and so is asking again for a branch that has grown at its leaf: only the new part is
+    walked.
+    """
+
+    heads: dict[str, EntryHead]
+    ours: dict[str, list[EntryHead]]
+    """The entries of our own types, on any branch, in the order of the file."""
+    duplicates: int
+    """How many entries replaced another one with the same id."""
+    gaps: set[str]
+    """Parents that Pi lacks too: a branch that ends at one is as complete as it can be."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, since the file was rewritten."""
+        self.heads = {}
+        self.ours = {kind: [] for kind in OURS}
+        self.duplicates = 0
+        self.gaps = set()
+        self._branch = _NOWHERE
+
+    def add(self, heads: Iterable[EntryHead]) -> None:
+        """Index more entries. Of two with one id the later wins, as in Pi (facts: tree-upstream 9)."""
+        index = self.heads
+        for head in heads:
+            before = index.get(head.id)
+            if before is not None:
+                if before == head:
+                    continue
+                self.duplicates += 1
+                self._branch = _NOWHERE
+                if before.kind in self.ours:
+                    self.ours[before.kind].remove(before)
+            index[head.id] = head
+            if head.kind in self.ours:
+                self.ours[head.kind].append(head)
+
+    def body(self, head: EntryHead, shape: type[T]) -> T | None:
+        """The entry decoded as `shape`, or None when it is not of that shape or cannot be read."""
+        raw = self._bodies(head)
+        if raw is None:
+            return None
+        try:
+            return msgspec.json.decode(raw, type=shape)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+
+    def ancestors(self, leaf: str | None) -> Iterator[EntryHead]:
+        """From the leaf to its root; ends silently at a missing parent and before a repeated entry."""
+        seen: set[str] = set()
+        while leaf is not None and leaf not in seen:
+            head = self.heads.get(leaf)
+            if head is None:
+                return
+            seen.add(leaf)
+            yield head
+            leaf = head.parent_id
+
+    def path(self, leaf: str | None) -> Branch:
+        """The path to this leaf, walked anew; for a look at another branch than the active one."""
+        return self._walk(leaf, _NOWHERE)
+
+    def branch(self, leaf: str | None) -> Branch:
+        """The path to the active leaf; cheap when it continues the last one."""
+        if leaf != self._branch.leaf or not self._branch.complete:
+            self._branch = self._walk(leaf, self._branch)
+        return self._branch
+
+    @property
+    def current(self) -> Branch:
+        """The branch that was asked for last."""
+        return self._branch
+
+    def _walk(self, leaf: str | None, known: Branch) -> Branch:
+        fresh: list[EntryHead] = []
+        seen: set[str] = set()
+        at = leaf
+        while at is not None and at != known.leaf and at not in seen:
+            head = self.heads.get(at)
+            if head is None:
+                break
+            seen.add(at)
+            fresh.append(head)
+            at = head.parent_id
+        fresh.reverse()
+        if at is not None and at == known.leaf:
+            known.heads.extend(fresh)
+            known.ours.extend(_ours(fresh))
+            return Branch(leaf, known.heads, known.ours, known.complete, known.missing)
+        return Branch(leaf, fresh, _ours(fresh), complete=at is None, missing=None if at in seen else at)
+
+    def interval(self, leaf: str, base: str | None, limit: int) -> list[EntryHead] | str:
+        """The entries from `base`'s child to `leaf`, oldest first, or why there is no such path."""
+        path: list[EntryHead] = []
+        seen: set[str] = set()
+        at: str | None = leaf
+        while at != base:
+            if at is None:
+                return "the archived leaf does not descend from the branch base"
+            if at in seen:
+                return f"the path is a cycle at {at}"
+            head = self.heads.get(at)
+            if head is None:
+                return f"entry {at} is missing"
+            if len(path) >= limit:
+                return f"the path is longer than {limit:,} entries"
+            seen.add(at)
+            path.append(head)
+            at = head.parent_id
+        path.reverse()
+        return path
