@@ -1,0 +1,152 @@
+/**
+ * Performs effects, in order, each as one call of Pi's extension API. Decides nothing: a line that does belongs
+ * into the daemon.
+ */
+import type { ExtensionAPI, ExtensionCommandContext, ExtensionContext } from "@earendil-works/pi-coding-agent";
+import type { Methods, Reply } from "./protocol.d.ts";
+import { type Held, type Slot, textOf } from "./slot.ts";
+
+export const CAPTURE_COMMAND = "contextd-capture";
+
+export type Effect = NonNullable<Reply["effects"]>[number];
+
+/** What an interpreter may use. */
+export interface Stage {
+	pi: ExtensionAPI;
+	ctx: ExtensionContext;
+	slot: Slot;
+	/** The captured context, the only one that can navigate. */
+	command(): ExtensionCommandContext;
+	/** This extension instance was replaced; its context is stale. */
+	replaced(): boolean;
+	/** The number of the settled handler that these effects belong to, if they do. */
+	settled: number | undefined;
+	/** Report what came of a navigation, and perform what follows from it. */
+	navigated(report: Pick<Methods["navigated"], "intentId" | "oldLeafId" | "cancelled" | "error">): Promise<void>;
+}
+
+/** Pi's session manager as it is at run time, beyond its read-only type (facts: pi-lifecycle 11). */
+interface WritableSession {
+	appendThinkingLevelChange(level: string): string;
+	appendModelChange(provider: string, modelId: string): string;
+}
+
+type Interpreters = {
+	[Name in Effect["do"]]: (effect: Extract<Effect, { do: Name }>, stage: Stage) => void | Promise<void>;
+};
+
+const INTERPRETERS: Interpreters = {
+	capture: (_, { pi }) => pi.sendUserMessage(`/${CAPTURE_COMMAND}`, { expandPromptTemplates: true }),
+	append_entry: (effect, { pi }) => pi.appendEntry(effect.customType, effect.data),
+	append_message: (effect, { pi, slot }) => {
+		if (effect.releaseAfter) slot.releaseOn = effect.releaseAfter;
+		const { customType, content, details } = effect;
+		pi.sendMessage({ customType, content, display: true, details }, { triggerTurn: effect.startTurn ?? false });
+	},
+	append_thinking_level: (effect, { ctx }) => {
+		writable(ctx).appendThinkingLevelChange(effect.level);
+	},
+	append_model: (effect, { ctx }) => {
+		writable(ctx).appendModelChange(effect.provider, effect.modelId);
+	},
+	navigate: async (effect, stage) => {
+		const oldLeafId = stage.ctx.sessionManager.getLeafId();
+		if (effect.intentId) stage.slot.inFlight = { intentId: effect.intentId };
+		let cancelled = false;
+		let error: string | null = null;
+		try {
+			({ cancelled } = await stage.command().navigateTree(effect.targetId, { summarize: effect.summarize ?? false }));
+		} catch (thrown) {
+			error = messageOf(thrown);
+		}
+		if (!stage.replaced()) await stage.navigated({ intentId: effect.intentId ?? null, oldLeafId, cancelled, error });
+	},
+	abort: (_, { ctx }) => ctx.abort(),
+	hold_input: (_, { slot }) => {
+		slot.holding = true;
+	},
+	release_input: (effect, { pi, ctx, slot }) => {
+		const held = release(slot);
+		if (effect.to === "editor") backToEditor(ctx, held);
+		else sendHeld(pi, slot, held, !ctx.isIdle());
+	},
+	resend: (effect, { ctx, slot }) => {
+		const entries = effect.entryIds.map((id) => ctx.sessionManager.getEntry(id));
+		const messages = entries.flatMap((entry) => (entry?.type === "message" && entry.message.role === "user" ? [entry.message] : []));
+		slot.held.unshift(...messages.map(({ content }): Held => ({ content, typed: false })));
+	},
+	await_idle: async (_, stage) => {
+		// One waitForIdle covers one rollover; later ones run in settled handlers of their own (facts: pi-lifecycle 21).
+		for (;;) {
+			await new Promise((resolve) => setImmediate(resolve));
+			await stage.command().waitForIdle();
+			const later = [...stage.slot.settling].filter(([number]) => number > (stage.settled ?? 0));
+			if (later.length === 0) return;
+			await Promise.all(later.map(([, done]) => done));
+		}
+	},
+	set_editor: (effect, { ctx }) => {
+		if (ctx.hasUI && ctx.ui.getEditorText() === effect.ifText) ctx.ui.setEditorText(effect.text);
+	},
+	notify: (effect, { ctx }) => say(ctx, effect.text, effect.level ?? "info"),
+	set_status: (effect, { ctx }) => ctx.ui.setStatus("contextd", effect.text ?? undefined),
+	emit: (effect, { pi }) => pi.events.emit(effect.channel, effect.data),
+};
+
+/** Performs effects until one throws; returns that one and why. A replaced instance stops quietly. */
+export async function perform(effects: readonly Effect[], stage: Stage): Promise<{ effect: string; error: string } | undefined> {
+	for (const effect of effects) {
+		if (stage.replaced()) return undefined;
+		try {
+			const interpret = INTERPRETERS[effect.do] as (effect: Effect, stage: Stage) => void | Promise<void>;
+			await interpret(effect, stage);
+		} catch (thrown) {
+			if (stage.replaced()) return undefined;
+			return { effect: effect.do, error: messageOf(thrown) };
+		}
+	}
+	return undefined;
+}
+
+/** Stop holding, and take what was held. */
+export function release(slot: Slot): Held[] {
+	slot.holding = false;
+	slot.releaseOn = undefined;
+	slot.inFlight = undefined;
+	return slot.held.splice(0);
+}
+
+/** Send in order. While nothing runs only the first may go; the rest follow when its run has begun. */
+export function sendHeld(pi: ExtensionAPI, slot: Slot, held: Held[], running: boolean): void {
+	const [first, ...rest] = held;
+	if (running) {
+		for (const one of held) send(pi, one, true);
+	} else if (first) {
+		slot.queued.push(...rest);
+		send(pi, first, false);
+	}
+}
+
+function send(pi: ExtensionAPI, held: Held, running: boolean): void {
+	pi.sendUserMessage(held.content, { ...(running && { deliverAs: "followUp" }), expandPromptTemplates: held.typed });
+}
+
+export function backToEditor(ctx: ExtensionContext, held: Held[]): void {
+	if (held.length === 0 || !ctx.hasUI) return;
+	const texts = [ctx.ui.getEditorText(), ...held.map((one) => textOf(one.content))];
+	ctx.ui.setEditorText(texts.filter((text) => text.trim() !== "").join("\n\n"));
+}
+
+/** One line to the user, on stderr where there is no other place. */
+export function say(ctx: ExtensionContext, text: string, level: "info" | "warning" | "error"): void {
+	if (ctx.hasUI) ctx.ui.notify(text, level);
+	else if (level !== "info") console.error(text);
+}
+
+export function messageOf(thrown: unknown): string {
+	return thrown instanceof Error ? thrown.message : String(thrown);
+}
+
+function writable(ctx: ExtensionContext): WritableSession {
+	return ctx.sessionManager as unknown as WritableSession;
+}

@@ -1,0 +1,50 @@
+/**
+ * What must outlive an extension instance: `/reload`, `/new`, resume and fork replace the instance while a
+ * rollover may be under way, and nothing that a user typed may go with it. One slot a process.
+ */
+import type { ExtensionAPI } from "@earendil-works/pi-coding-agent";
+import type { InFlight } from "./protocol.d.ts";
+
+type Content = Parameters<ExtensionAPI["sendUserMessage"]>[0];
+
+/** What is to be sent. Typed text may hold a template; what comes from the session was expanded already. */
+export interface Held {
+	content: Content;
+	typed: boolean;
+}
+
+export interface Slot {
+	/** Input is kept instead of being sent. */
+	holding: boolean;
+	held: Held[];
+	/** The `details.id` of the message whose arrival frees what is held. */
+	releaseOn: string | undefined;
+	/** What waits for a run to begin, since two messages sent while idle race (facts: pi-lifecycle 19). */
+	queued: Held[];
+	/** This process is navigating. */
+	inFlight: InFlight | undefined;
+	/** Settled handlers that run, by the order in which they began. */
+	settling: Map<number, Promise<void>>;
+	settled: number;
+}
+
+const KEY = Symbol.for("pi-contextd.slot");
+
+export function slot(): Slot {
+	const shelf = globalThis as { [KEY]?: Slot };
+	shelf[KEY] ??= {
+		holding: false,
+		held: [],
+		releaseOn: undefined,
+		queued: [],
+		inFlight: undefined,
+		settling: new Map(),
+		settled: 0,
+	};
+	return shelf[KEY];
+}
+
+export function textOf(content: Content): string {
+	if (typeof content === "string") return content;
+	return content.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
+}
