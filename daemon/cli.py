@@ -7,11 +7,12 @@ from pathlib import Path
 
 import anyio
 import click
+import msgspec
 from rich.console import Console
 
 from daemon import __version__
 from daemon.record import replay as run_again
-from daemon.show import show
+from daemon.show import UnknownLeafError, show
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -27,17 +28,24 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("file", type=_FILE)
+@click.option("--leaf", metavar="ID", help="Show the branch of this entry instead of the file's last one.")
 @click.option("--all", "everything", is_flag=True, help="Show every entry of long stretches.")
-def inspect(file: Path, *, everything: bool) -> None:
+def inspect(file: Path, *, leaf: str | None, everything: bool) -> None:
     """Show the tree of a session FILE: windows, archives, markers, notes."""
-    Console().print(show(file, everything=everything))
+    try:
+        Console().print(show(file, leaf=leaf, everything=everything))
+    except UnknownLeafError as error:
+        raise click.BadParameter(str(error), param_hint="--leaf") from None
 
 
 @cli.command()
 @click.argument("file", type=_FILE)
 def replay(file: Path) -> None:
     """Run a recording (PI_CONTEXTD_RECORD) again and report the first answer that differs."""
-    found = anyio.run(run_again, file.read_bytes())
+    try:
+        found = anyio.run(run_again, file.read_bytes())
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(f"not a recording: {error}", param_hint="FILE") from None
     if found is None:
         click.echo(f"{file.name}: every answer is as recorded")
         return

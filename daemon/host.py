@@ -7,6 +7,7 @@ knows neither JSON-RPC nor stdio; that is `server`.
 from __future__ import annotations
 
 import platform
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -14,18 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from daemon import __version__
+from daemon import __version__, settings
 from daemon.journal import Journal
+from daemon.lineage import Lineage
+from daemon.settings import Settings
 from protocol import effects as fx
 from protocol import events as ev
 from protocol.entries import WINDOW
 from protocol.rpc import PROTOCOL
 from protocol.status import Latency, StatusReport, Versions
-from state import commands, status, tools
+from state import commands, modes, status, tools
 from state.errors import StateError
-from state.session import Moment, Session
+from state.session import Moment, Search, Session
 from state.tree import Tree
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 LARGE: Final = 1 << 20
 """From so many unread bytes on, a session file is read in a thread."""
 
-Result = Struct | None
+Result = Struct | Search | None
 
 
 class ProtocolMismatchError(StateError):
@@ -52,6 +55,11 @@ class UnknownSessionError(StateError):
 class _Hosted(Struct):
     session: Session
     journal: Journal
+    lineage: Lineage
+
+    def close(self) -> None:
+        self.journal.close()
+        self.lineage.close()
 
 
 class _Meter:
@@ -88,6 +96,8 @@ class Host:
         self._files = files
         self._hosted: dict[str, _Hosted] = {}
         self._peer: ev.Initialize | None = None
+        self._settings = Settings()
+        self._searches: dict[tuple[str, str], threading.Event] = {}
         self._meters: dict[str, _Meter] = {}
         self.stopping = False
 
@@ -115,17 +125,42 @@ class Host:
         if hosted is not None and hosted.journal.path == path:
             return
         if hosted is not None:
-            hosted.journal.close()
+            hosted.close()
         tap = None if self._recorder is None or path is None else self._recorder.tap(path.name)
         journal = Journal(path, tap)
-        session = Session(event.session_id, Tree(journal.raw), ui=self._peer.ui)
-        self._hosted[event.session_id] = _Hosted(session, journal)
+        lineage = Lineage(journal)
+        session = Session(
+            event.session_id,
+            Tree(journal.raw, journal.scan),
+            ui=self._peer.ui,
+            mode=self._settings.mode,
+            reserve=self._settings.reserve,
+            ancestors=lineage.ancestors,
+        )
+        self._hosted[event.session_id] = _Hosted(session, journal, lineage)
+
+    def search(self, event: ev.ToolExecute, search: Search) -> fx.ToolReply:
+        """Carry out a search; runs in a thread, until it is done or `cancel` names its call."""
+        key = event.session_id, event.call_id
+        cancelled = self._searches.setdefault(key, threading.Event())
+        try:
+            return search.answer(cancelled.is_set)
+        finally:
+            self._searches.pop(key, None)
+
+    def cancel_all(self) -> None:
+        """Nobody waits for anything any more."""
+        for cancelled in list(self._searches.values()):
+            cancelled.set()
 
     def handle(self, method: str, event: ev.Event) -> Result:
         """Answer one event; raises `StateError` before anything is changed."""
         started = time.perf_counter()
         try:
-            return self._handle(event)
+            result = self._handle(event)
+            if isinstance(result, Search) and isinstance(event, ev.ToolExecute):
+                self._searches[event.session_id, event.call_id] = threading.Event()
+            return result
         finally:
             self._meters.setdefault(method, _Meter()).add(time.perf_counter() - started)
 
@@ -149,15 +184,35 @@ class Host:
         hosted.journal.remember(hosted.session.tree, event.entries)
 
     def _session_shutdown(self, event: ev.SessionShutdown) -> fx.Reply:
-        self._of(event.session_id).journal.close()
+        self._of(event.session_id).close()
         del self._hosted[event.session_id]
         return fx.Reply()
 
-    def _session_start(self, event: ev.SessionStart) -> fx.Reply:
+    def _session_start(self, event: ev.SessionStart) -> Result:
         self.adopt(event)
         return self._session_event(event)
 
-    def _session_event(self, event: ev.SessionEvent) -> fx.Reply:
+    def _cancel(self, event: ev.Cancel) -> None:
+        cancelled = self._searches.get((event.session_id, event.call_id))
+        if cancelled is not None:
+            cancelled.set()
+
+    def _command(self, event: ev.Command) -> Result:
+        """`/context mode` is about settings; every other command is the session's."""
+        words = event.args.split()
+        if event.name != "context" or words[:1] != ["mode"] or self._peer is None:
+            return self._session_event(event)
+        agent_dir, cwd = Path(self._peer.agent_dir), Path(self._peer.cwd)
+        current = self._of(event.session_id).session.mode
+        try:
+            if len(words) > 1:
+                settings.save_mode(agent_dir, settings.checked_mode(words[1]))
+            chosen = settings.load(agent_dir, cwd, trusted=self._peer.trusted).mode
+        except settings.SettingsError as error:
+            return fx.Reply(effects=[fx.Notify(text=str(error), level="error")])
+        return fx.Reply(effects=[fx.Notify(text=modes.describe(current, chosen))])
+
+    def _session_event(self, event: ev.SessionEvent) -> fx.Reply | Search:
         hosted = self._of(event.session_id)
         self._refresh(hosted)
         tree = hosted.session.tree
@@ -175,12 +230,16 @@ class Host:
                 f"this is pi-contextd {__version__}, which speaks protocol {PROTOCOL}; the Pi package speaks protocol "
                 f"{event.protocol}. Install the same version of both."
             )
+        found = settings.load(Path(event.agent_dir), Path(event.cwd), trusted=event.trusted)
+        self._settings = structs.replace(found, mode=event.mode) if event.mode in modes.AVAILABLE else found
         self._peer = event
-        return fx.Initialized(PROTOCOL, __version__, tools.specs(), commands.COMMANDS, [WINDOW])
+        mode = modes.MODES[self._settings.mode]
+        specs = list(tools.TOOLS) if mode.managed else []
+        return fx.Initialized(PROTOCOL, __version__, mode.name, specs, commands.COMMANDS, [WINDOW])
 
     def _status(self, event: ev.Status) -> StatusReport:
         if event.session_id is None:
-            return status.bare(self._facts(None))
+            return status.bare(self._facts(None), self._settings.mode)
         hosted = self._of(event.session_id)
         session = hosted.session
         self._refresh(hosted)
@@ -224,5 +283,7 @@ RULES: Final[dict[type[ev.Event], Callable[[Host, Any], Result]]] = {
     ev.Entries: Host._entries,
     ev.SessionShutdown: Host._session_shutdown,
     ev.SessionStart: Host._session_start,
+    ev.Cancel: Host._cancel,
+    ev.Command: Host._command,
 }
 """What is not listed is an event of one session, and goes to that session."""

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from daemon.jsonio import decode_object, encode
-from protocol.entries import EntryHead, EntryLine, MessageLine
-from state.tree import Tree
+from daemon.jsonio import decode_as, decode_object, encode
+from protocol.entries import EntryHead, EntryLine, MessageLine, SessionHeader
+from state.tree import Cancelled, Tree
 
 _BLOCK: Final = 4 * 1024 * 1024
 _FINGERPRINT: Final = 256
+_HEADER: Final = 1 << 16
 _MEMORY: Final = -1
 """The offset of an entry that is in no file."""
 
@@ -80,6 +81,16 @@ class Journal:
         self._mark = self._fingerprint(stat.st_ino)
         return fresh
 
+    def header(self) -> SessionHeader | None:
+        """The first line of the file, if it is one."""
+        if self._fd is None:
+            return None
+        line = os.pread(self._fd, _HEADER, 0).split(b"\n", 1)[0]
+        try:
+            return decode_as(line, SessionHeader)
+        except (ValueError, msgspec.ValidationError):
+            return None
+
     def pending(self) -> int:
         """The bytes that the next `refresh` would read."""
         try:
@@ -108,12 +119,35 @@ class Journal:
         try:
             line.decode()
             msgspec.json.decode(line, type=msgspec.Raw)
-        except (UnicodeDecodeError, msgspec.DecodeError):
+        except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
             try:
                 return encode(decode_object(line))
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
         return line
+
+    def scan(self, start: int, end: int, needles: Sequence[bytes], cancelled: Cancelled) -> bool:
+        """Whether the bytes [start, end) hold one of the needles.
+
+        Read block by block into one buffer: a mapped file would kill the process when Pi truncates it.
+        """
+        if self._fd is None:
+            return True
+        overlap = max(len(needle) for needle in needles) - 1
+        buffer = bytearray(min(_BLOCK, max(end - start, overlap + 1)))
+        view = memoryview(buffer)
+        kept = 0
+        while start < end and not cancelled():
+            got = os.preadv(self._fd, [view[kept : kept + min(len(buffer) - kept, end - start)]], start)
+            if got == 0:
+                return False
+            start += got
+            filled = kept + got
+            if any(buffer.find(needle, 0, filled) >= 0 for needle in needles):
+                return True
+            kept = min(overlap, filled)
+            view[:kept] = bytes(view[filled - kept : filled])
+        return False
 
     def _open(self, stat: os.stat_result) -> bool:
         """Make `_fd` the file of this path; true when nothing that was read before counts any more."""
@@ -210,8 +244,9 @@ def _facets(line: EntryLine) -> tuple[str, str]:
         case "thinking_level_change":
             return "", line.thinking_level
         case "model_change":
-            return "", f"{line.provider}/{line.model_id}"
-    return line.custom_type, ""
+            return "", f"{line.provider}/{line.model_id}" if line.provider and line.model_id else ""
+    text = line.type == "custom_message" and bytes(line.content)[:1] == b'"'
+    return line.custom_type, "text" if text else ""
 
 
 def _decode_oddly(raw: bytes) -> EntryLine | None:
@@ -235,6 +270,7 @@ def _decode_oddly(raw: bytes) -> EntryLine | None:
         thinking_level=text(entry, "thinkingLevel"),
         provider=text(entry, "provider"),
         model_id=text(entry, "modelId"),
+        content=Raw(b'""' if isinstance(entry.get("content"), str) else b""),
         message=MessageLine(text(message, "role"), text(message, "stopReason"), text(message, "toolName"))
         if isinstance(message, dict)
         else None,

@@ -38,10 +38,9 @@ def decode_as(raw: bytes, shape: type[T]) -> T:
 
 def _decode_leniently(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
     try:
-        value = json.loads(raw.decode("utf-8", "replace"), parse_constant=_refuse)
+        return _scrub(json.loads(raw.decode("utf-8", "replace"), parse_constant=_refuse))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    return _scrub(value)
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -49,7 +48,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _scrub(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Depth is bounded by the parser's own limit."""
+    """Deeper than Python's own limit it is a RecursionError, as in the parser."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):

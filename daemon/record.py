@@ -3,6 +3,9 @@
 One JSON object a line: what Pi sent (`pi`), what the daemon read of a session file before it answered
 (`lines`), and the answer (`contextd`) with the time and the ids that were drawn for it. A recording holds the
 content of the session, so it is made only on request and only its owner can read it.
+
+Recordings of several daemons may be joined, one after the other: each `initialize` begins a new daemon, which finds
+the files of the one before it.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class Read(Struct, frozen=True, tag_field="from", tag="file"):
     lines: list[Any]
 
 
-class Sent(Struct, frozen=True, tag_field="from", tag="contextd"):
+class Sent(Struct, frozen=True, omit_defaults=True, tag_field="from", tag="contextd"):
     """An answer, and what was drawn for it."""
 
     at: int
@@ -136,31 +139,64 @@ class _Script:
         return next(self.ids, "00000000-0000-0000-0000-000000000000")
 
 
+def read(recording: bytes) -> list[Line]:
+    """The lines of a recording; `msgspec.DecodeError` when it is none."""
+    return [msgspec.json.decode(line, type=Line) for line in recording.split(b"\n") if line.strip()]
+
+
 async def replay(recording: bytes) -> Difference | None:
     """Run a recording again, against files that grow as the recorded ones did; None when all answers agree."""
-    lines = [msgspec.json.decode(line, type=Line) for line in recording.split(b"\n") if line.strip()]
-    script = _Script()
     with tempfile.TemporaryDirectory() as folder:
-        files = Path(folder)
-        server = Server(Host(now=script.now, new_id=script.new_id, files=files))
-        pending: tuple[int, dict[str, Any]] | None = None
-        for number, line in enumerate(lines, 1):
-            match line:
-                case Received():
-                    if pending is not None:
-                        await server.answer(encode(pending[1]))
-                    pending = number, line.request
-                case Read():
-                    _grow(files / Path(line.name).name, line)
-                case Sent():
-                    script.time = line.now or 0
-                    script.ids = iter(line.ids)
-                    answer = b"{}" if pending is None else await server.answer(encode(pending[1]))
-                    pending = None
-                    found = difference(line.reply, decode_object(answer or b"{}"), "$")
-                    if found is not None:
-                        return Difference(number, *found)
+        stage = _Stage(Path(folder))
+        for number, line in enumerate(read(recording), 1):
+            found = await stage.play(line)
+            if found is not None:
+                return Difference(number, *found)
+        await stage.tell()
     return None
+
+
+class _Stage:
+    """The daemon that a recording is played to, and its files."""
+
+    def __init__(self, files: Path) -> None:
+        self._files = files
+        self._script = _Script()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._server = Server(Host(now=self._script.now, new_id=self._script.new_id, files=self._files))
+        self._asked: dict[int | str, dict[str, Any]] = {}
+        self._told: dict[str, Any] | None = None
+
+    async def play(self, line: Line) -> tuple[str, Any, Any] | None:
+        """Do what the line tells; for an answer say where the one of now differs.
+
+        A request is run when its answer comes, since what was read for it stands between the two.
+        """
+        if isinstance(line, Read):
+            _grow(self._files / Path(line.name).name, line)
+            return None
+        await self.tell()
+        if isinstance(line, Received):
+            if line.request.get("method") == "initialize":
+                self._begin()
+            if "id" in line.request:
+                self._asked[line.request["id"]] = line.request
+            else:
+                self._told = line.request
+            return None
+        self._script.time = line.now or 0
+        self._script.ids = iter(line.ids)
+        request = self._asked.pop(line.reply.get("id", ""), None)
+        answer = b"" if request is None else await self._server.answer(encode(request))
+        return difference(line.reply, decode_object(answer or b"{}"), "$")
+
+    async def tell(self) -> None:
+        """Run the last notification, if it was not yet."""
+        told, self._told = self._told, None
+        if told is not None:
+            await self._server.answer(encode(told))
 
 
 def _grow(path: Path, read: Read) -> None:

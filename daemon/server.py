@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -23,11 +24,13 @@ from msgspec import UNSET
 from daemon import __version__, host
 from daemon.host import LARGE, Host, convert
 from daemon.jsonio import decode_object, encode
+from daemon.settings import SettingsError
 from daemon.stdio import OUTBOX, Outbox, Splitter, Stdio, TooLong, start_reader, write_lines
 from protocol import events as ev
 from protocol import rpc
 from protocol.methods import METHODS
 from state.errors import NotAllowedError, RefusedError
+from state.session import Search
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -40,6 +43,9 @@ QUEUE: Final = 1_000
 SESSIONS: Final = 64
 """Sessions with a queue of their own; Pi has one at a time."""
 
+SEARCHERS: Final = 2
+"""Searches at a time; they have threads of their own, so that the writer always finds one."""
+
 LAST_WORDS: Final = 0.4
 """Seconds for what is under way when stdin ends, and as many for a peer that is slow to read it."""
 
@@ -50,6 +56,7 @@ CODES: Final[dict[type[Exception], int]] = {
     host.ProtocolMismatchError: rpc.PROTOCOL_MISMATCH,
     host.NotInitializedError: rpc.NOT_INITIALIZED,
     host.UnknownSessionError: rpc.UNKNOWN_SESSION,
+    SettingsError: rpc.BAD_SETTINGS,
     NotAllowedError: rpc.NOT_ALLOWED,
     RefusedError: rpc.NOT_ALLOWED,
 }
@@ -57,7 +64,10 @@ CODES: Final[dict[type[Exception], int]] = {
 _PATH: Final = re.compile(r"`(\$[^`]*)`$")
 _KINDS: Final = re.compile(r"Expected `[\w| ]+`(?:, got `[\w| ]+`)?|Object missing required field `\w+`")
 
-Dispatch = Callable[[dict[str, Any]], Awaitable[bytes]]
+Leave = Callable[[], None]
+"""Lets the next event of the session go ahead of this one's answer."""
+
+Dispatch = Callable[[dict[str, Any], Leave], Awaitable[bytes]]
 
 
 class Server:
@@ -69,6 +79,7 @@ class Server:
         self._dispatch: Dispatch | None = None
         self._log: FilteringBoundLogger | None = None
         self._written = anyio.Event()
+        self._searchers = anyio.CapacityLimiter(SEARCHERS)
         self.dropped = 0
 
     def load(self) -> None:
@@ -81,22 +92,22 @@ class Server:
         self._log = configure()
 
         def handler(method: str) -> Callable[..., Awaitable[object]]:
-            async def call(server: Server, /, **params: Any) -> object:  # noqa: ANN401 - JSON
+            async def call(leave: Leave, /, **params: Any) -> object:  # noqa: ANN401 - JSON
                 try:
-                    return Success(await server._call(method, params))
+                    return Success(await self._call(method, params, leave))
                 except Exception as error:  # noqa: BLE001 - the boundary, see the header
-                    code, message = server._refusal(method, error)
+                    code, message = self._refusal(method, error)
                     raise JsonRpcError(code, message) from None
 
             return call
 
         methods = {method: handler(method) for method in METHODS}
 
-        async def dispatch(request: dict[str, Any]) -> bytes:
+        async def dispatch(request: dict[str, Any], leave: Leave) -> bytes:
             answer: Any = await async_dispatch(
                 request,  # already decoded, hence the deserializer that does nothing
                 methods=methods,
-                context=self,
+                context=leave,
                 deserializer=lambda decoded: decoded,
                 validator=lambda decoded: decoded,
                 serializer=encode,  # type: ignore[arg-type]  # bytes pass through as they are
@@ -108,11 +119,11 @@ class Server:
     async def answer(self, line: bytes | TooLong) -> bytes:
         """The reply to one line, without LF; empty when none is due."""
         envelope = _read(line)
-        if isinstance(envelope, rpc.ErrorReply):
-            return encode(envelope)
-        return await self._answer(envelope)
+        if envelope is None:
+            return b""
+        return encode(envelope) if isinstance(envelope, rpc.ErrorReply) else await self._answer(envelope)
 
-    async def _answer(self, envelope: rpc.Envelope) -> bytes:
+    async def _answer(self, envelope: rpc.Envelope, leave: Leave = lambda: None) -> bytes:
         if self._dispatch is None:
             self.load()
         assert self._dispatch is not None  # noqa: S101 - `load` has set it
@@ -121,19 +132,23 @@ class Server:
             request["id"] = envelope.id
         if self._recorder is not None:
             self._recorder.received(request)
-        reply = await self._dispatch(request)
+        reply = await self._dispatch(request, leave)
         if self._recorder is not None and reply:
             self._recorder.sent(reply)
         return reply
 
-    async def _call(self, method: str, params: dict[str, Any]) -> object:
+    async def _call(self, method: str, params: dict[str, Any], leave: Leave) -> object:
         event = convert(params, METHODS[method].params)
         if isinstance(event, ev.SessionStart):
             self._host.adopt(event)
         session_id = getattr(event, "session_id", None)
         if session_id is not None and self._host.unread(session_id) > LARGE:
             await anyio.to_thread.run_sync(self._host.read_ahead, session_id)
-        return self._host.handle(method, event)
+        result = self._host.handle(method, event)
+        if not isinstance(result, Search) or not isinstance(event, ev.ToolExecute):
+            return result
+        leave()
+        return await anyio.to_thread.run_sync(self._host.search, event, result, limiter=self._searchers)
 
     def _refusal(self, method: str, error: Exception) -> tuple[int, str]:
         """An exception as code and text. The text never holds content; what is unknown is only named in the log."""
@@ -163,6 +178,7 @@ class Server:
             tasks.start_soon(_watch_parent, tasks.cancel_scope)
             async with anyio.create_task_group() as workers:
                 await self._receive(inbox, outbox, workers)
+                self._host.cancel_all()
                 workers.cancel_scope.deadline = anyio.current_time() + LAST_WORDS
             outbox.close()
             tasks.cancel_scope.deadline = anyio.current_time() + LAST_WORDS
@@ -179,6 +195,8 @@ class Server:
         async for chunk in inbox:
             for line in splitter.feed(chunk):
                 envelope = _read(line)
+                if envelope is None:
+                    continue
                 if isinstance(envelope, rpc.ErrorReply):
                     self._post(outbox, encode(envelope))
                     continue
@@ -189,6 +207,9 @@ class Server:
                 try:
                     queues[name].send_nowait(envelope)
                 except anyio.WouldBlock:
+                    if envelope.id is UNSET:
+                        self.dropped += 1
+                        continue
                     busy = rpc.ErrorObject(rpc.BUSY, f"{QUEUE:,} requests wait already")
                     self._post(outbox, encode(rpc.ErrorReply(error=busy, id=_id(envelope))))
                 if envelope.method == "session_shutdown" and name:
@@ -199,17 +220,25 @@ class Server:
     async def _work(self, queue: MemoryObjectReceiveStream[rpc.Envelope], outbox: Outbox, workers: TaskGroup) -> None:
         async with queue:
             async for envelope in queue:
-                reply = await self._answer(envelope)
-                if reply:
-                    await outbox.send(reply)
+                next_one = anyio.Event()
+                workers.start_soon(self._respond, envelope, outbox, next_one)
+                await next_one.wait()
                 if self._host.stopping:
                     workers.cancel_scope.cancel()
+
+    async def _respond(self, envelope: rpc.Envelope, outbox: Outbox, next_one: anyio.Event) -> None:
+        """Answer one request; the next one of the session waits for that, unless this one leaves the queue."""
+        reply = await self._answer(envelope, next_one.set)
+        if reply:
+            with suppress(anyio.BrokenResourceError):  # the peer reads no more; its stdin will end too
+                await outbox.send(reply)
+        next_one.set()
 
     def _post(self, outbox: Outbox, reply: bytes) -> None:
         """Answer without waiting: the receive loop must go on even for a peer that reads nothing."""
         try:
             outbox.send_nowait(reply)
-        except anyio.WouldBlock:
+        except (anyio.WouldBlock, anyio.BrokenResourceError):
             self.dropped += 1
 
 
@@ -220,8 +249,8 @@ async def _watch_parent(scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def _read(line: bytes | TooLong) -> rpc.Envelope | rpc.ErrorReply:
-    """The envelope, or the error reply that the line deserves."""
+def _read(line: bytes | TooLong) -> rpc.Envelope | rpc.ErrorReply | None:
+    """The envelope, or the error reply that the line deserves; None for a notification that nobody knows."""
     if isinstance(line, TooLong):
         return _error(rpc.LINE_TOO_LONG, f"a line may be {rpc.MAX_LINE:,} bytes long")
     try:
@@ -235,6 +264,8 @@ def _read(line: bytes | TooLong) -> rpc.Envelope | rpc.ErrorReply:
     except msgspec.ValidationError as error:
         return _error(rpc.INVALID_REQUEST, _where(str(error)), known)
     if envelope.method not in METHODS:
+        if envelope.id is UNSET:
+            return None  # JSON-RPC 2.0: a notification is never answered
         return _error(rpc.METHOD_NOT_FOUND, "no such method at $.method", known)
     return envelope
 

@@ -1,149 +1,403 @@
-"""A session file as a tree for a person's eyes: the active branch, and the windows that hang from it.
+"""A session file as a tree for a person's eyes: the windows of one branch, and what each of them holds.
 
-Session text is untrusted: control characters are taken out before it reaches a terminal.
+An archived window stands before the summary that took its place, the current one holds what followed its marker.
+How entries relate is asked of `state`; here it is only drawn. Session text is untrusted: control characters are
+taken out before it reaches a terminal.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Picture
 
 from daemon.journal import Journal
-from protocol.entries import ARCHIVE, INTENT, NOTE, NOTE_SNAPSHOT, WINDOW, Body, EntryHead, SummaryEntry
+from daemon.jsonio import decode_object, encode
+from protocol.entries import (
+    ARCHIVE,
+    INTENT,
+    NOTE,
+    NOTE_SNAPSHOT,
+    WINDOW,
+    EntryHead,
+    Intent,
+    IntentEntry,
+    ManifestEntry,
+    NoteSnapshotEntry,
+)
 from state.archive import Archive, ArchiveIndex, Unavailable
 from state.notes import Notes
-from state.tree import Tree
+from state.tree import Branch, Tree
 from state.windows import current_boundary, identity_of, is_marker
 
-_WIDTH = 88
-_SHOWN = 12
-"""Entries of one stretch that are shown before and after the rest is left out."""
+_SHOWN: Final = 12
+"""Entries of one stretch that are shown at its start and at its end; what is between them is counted."""
 
-_STYLES = {
+_LEAVES: Final = 8
+"""Other leaves that are named, the newest first."""
+
+_GIST: Final = 400
+"""Characters of an entry that are made ready for the screen, which cuts them to its width."""
+
+_HEADER: Final = 65_536
+"""Bytes in which the first line of a file is sought."""
+
+_LABEL: Final = 15
+_ID: Final = 20
+"""Columns at most; the ids of Pi itself have eight."""
+
+_STYLES: Final = {
     WINDOW: "bold magenta",
     ARCHIVE: "cyan",
     NOTE_SNAPSHOT: "cyan",
     NOTE: "green",
     INTENT: "yellow",
     "branch_summary": "blue",
+    "compaction": "blue",
+    "context_edit": "yellow",
     "user": "bold",
-    "system": "dim",
+    "assistant": "",
+    "toolResult": "",
 }
-_NAMES = {
+"""How entries of a kind or type are drawn; the others are dim."""
+
+_NAMES: Final = {
     WINDOW: "marker",
     ARCHIVE: "manifest",
     NOTE_SNAPSHOT: "note snapshot",
     NOTE: "note",
-    INTENT: "intent",
+    INTENT: "rollover",
     "branch_summary": "summary",
     "thinking_level_change": "thinking level",
     "model_change": "model",
+    "toolResult": "tool result",
+    "bashExecution": "shell",
+    "context_edit": "context edit",
+    "session_info": "session name",
 }
 
+_FILES: Final = re.compile(r"\n\n<(?:read|modified)-files>\n")
 
-def show(file: Path, *, everything: bool = False) -> Group:
-    """Read the file as it is now; the leaf is its last entry, as Pi takes it when it opens the file."""
+Json = dict[str, Any]
+
+
+class UnknownLeafError(Exception):
+    """No entry, or more than one, has the id that was asked for."""
+
+
+def show(file: Path, *, leaf: str | None = None, everything: bool = False) -> Group:
+    """Draw the branch of `leaf`; the file's last entry is the leaf that Pi takes when it opens the file."""
     journal = Journal(file)
-    tree = Tree(journal.raw)
-    journal.refresh(tree)
-    leaf = next(reversed(tree.heads), None)
-    branch = tree.branch(leaf)
-    found = ArchiveIndex(tree).of(branch)
-    archives = {archive.summary.id: archive for archive in found if isinstance(archive, Archive)}
-    number = len(archives)
-    boundary = current_boundary(tree, branch)
-    title = Text(f"{file.name}", style="bold")
-    title.append(f"  {len(tree.heads):,} entries, {len(branch.heads):,} on the active branch", style="dim")
-    root = Picture(title)
-    if boundary is not None:
-        number = boundary[1].window_number
-    for head in _trim(branch.heads, everything=everything):
-        if isinstance(head, Text):
-            root.add(head)
-            continue
-        node = root.add(_line(tree, head))
-        archive = archives.get(head.id)
+    try:
+        tree = Tree(journal.raw)
+        journal.refresh(tree)
+        branch = tree.path(_leaf(tree, leaf))
+        found = ArchiveIndex(tree).of(branch)
+        archives = {one.summary.id: one for one in found if isinstance(one, Archive)}
+        unavailable = [one for one in found if isinstance(one, Unavailable)]
+        picture = _Drawing(tree, archives, everything=everything).of(file.name, branch)
+        facts = [
+            ("session", _session(file, ids=bool(tree.heads))),
+            ("entries", _entries(tree, branch)),
+            ("windows", _windows(tree, branch, archives)),
+            ("notes", ", ".join(f"{one.path} ({_count(one.lines, 'line')})" for one in Notes.of(tree, branch).lines())),
+            ("other leaves", _other_leaves(tree, branch, archives.values())),
+            *(("unavailable", f"window {one.window_id}: {one.why}") for one in unavailable),
+            *(("oddity", f"{count:,} {kind}") for kind, count in journal.anomalies.items()),
+        ]
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, value in facts:
+            if value:
+                table.add_row(Text(name, style="bold"), Text(_plain(value)))
+        return Group(picture, table)
+    finally:
+        journal.close()
+
+
+class _Drawing:
+    """Draws one branch. `everything` shows long stretches in full."""
+
+    def __init__(self, tree: Tree, archives: dict[str, Archive], *, everything: bool) -> None:
+        self._tree = tree
+        self._archives = archives
+        self._everything = everything
+        self._numbers = {archive.window_id: _number(tree, archive) for archive in archives.values()}
+        self._id_width = 0
+
+    def of(self, name: str, branch: Branch) -> Picture:
+        """The branch: a window is a node, what is in none hangs from the root."""
+        self._id_width = min(_ID, max((len(head.id) for head in branch.heads), default=0))
+        root = place = Picture(_one_line(_plain(name), "bold"), guide_style="dim")
+        stretch: list[EntryHead] = []
+        boundary = current_boundary(self._tree, branch)
+        for head in branch.heads:
+            archive = self._archives.get(head.id)
+            identity = identity_of(self._tree, head) if is_marker(head) else None
+            if archive is not None or identity is not None:
+                self._add(place, stretch)
+                place, stretch = root, []
+            if archive is not None:
+                state = f"archived, {_count(len(archive.items), 'entry', 'entries')}"
+                number = self._numbers[archive.window_id]
+                self._add(root.add(_window(number, state, archive.window_id, "cyan")), archive.items)
+            elif identity is not None:
+                state, style = ("current", "magenta") if boundary and boundary[0] is head else ("earlier", "cyan")
+                place = root.add(_window(identity.window_number, state, identity.current_window_id, style))
+            stretch.append(head)
+        self._add(place, stretch)
+        return root
+
+    def _add(self, place: Picture, heads: list[EntryHead]) -> None:
+        if self._everything or len(heads) <= 2 * _SHOWN:
+            before, after = heads, []
+        else:
+            before, after = heads[:_SHOWN], heads[-_SHOWN:]
+        for head in before:
+            place.add(self._line(head))
+        if after:
+            place.add(_one_line(f"… {len(heads) - 2 * _SHOWN:,} more, --all shows them", "dim italic"))
+        for head in after:
+            place.add(self._line(head))
+
+    def _line(self, head: EntryHead) -> Text:
+        key = head.kind if head.kind in _STYLES else head.type
+        label = _NAMES.get(head.kind) or _NAMES.get(head.type) or head.kind or head.type
+        text = _one_line(f"{_cut(_plain(head.id), self._id_width):<{self._id_width}}  ", "dim")
+        text.append(f"{_cut(_plain(label), _LABEL):<{_LABEL}} ", style=_STYLES.get(key, "dim"))
+        return text.append(_plain(self._told(head)), style="" if key in _STYLES else "dim")
+
+    def _told(self, head: EntryHead) -> str:
+        archive = self._archives.get(head.id)
         if archive is not None:
-            _add_archive(node, tree, archive, everything=everything)
-    notes = Notes.of(tree, branch).lines()
-    lines = [
-        _fact("windows", f"{len(archives)} archived, the current one is number {number}" if boundary else "none"),
-        _fact("notes", ", ".join(f"{note.path} ({note.lines} lines)" for note in notes) or "none"),
-        *(_fact("unavailable", f"{one.window_id}: {one.why}") for one in found if isinstance(one, Unavailable)),
-        *(_fact("oddity", f"{count:,} {kind}") for kind, count in journal.anomalies.items()),
-    ]
-    journal.close()
-    return Group(root, *lines)
+            unseen = ", hidden from the model" if archive.sealed else ""
+            return f"of window {self._numbers[archive.window_id]}{unseen}: {gist(self._tree, head)}"
+        manifest = self._tree.body(head, ManifestEntry) if head.kind == ARCHIVE else None
+        if manifest is not None and manifest.data.window_id in self._numbers:
+            return f"window {self._numbers[manifest.data.window_id]} is archived"
+        return gist(self._tree, head)
 
 
-def _add_archive(node: Picture, tree: Tree, archive: Archive, *, everything: bool) -> None:
-    first = next((head for head in archive.items if is_marker(head)), None)
-    identity = None if first is None else identity_of(tree, first)
-    name = "?" if identity is None else str(identity.window_number)
-    label = Text(f"window {name}", style="bold cyan")
-    label.append(f"  archived, {len(archive.items):,} entries, {archive.window_id}", style="dim")
-    window = node.add(label)
-    for head in _trim(archive.items, everything=everything):
-        window.add(head if isinstance(head, Text) else _line(tree, head))
+def _window(number: int | str, state: str, window_id: str, style: str) -> Text:
+    label = _one_line(f"window {number}", f"bold {style}")
+    return label.append(f"  {state}", style=style).append(f"  {_plain(window_id)}", style="dim")
 
 
-def _trim(heads: list[EntryHead], *, everything: bool) -> list[EntryHead | Text]:
-    if everything or len(heads) <= 2 * _SHOWN:
-        return list(heads)
-    gap = Text(f"… {len(heads) - 2 * _SHOWN:,} more entries", style="dim italic")
-    return [*heads[:_SHOWN], gap, *heads[-_SHOWN:]]
+def _number(tree: Tree, archive: Archive) -> int | str:
+    identities = (identity_of(tree, head) for head in archive.items if is_marker(head))
+    numbers = {one.current_window_id: one.window_number for one in identities if one is not None}
+    return numbers.get(archive.window_id, "?")
 
 
-def _line(tree: Tree, head: EntryHead) -> Text:
-    key = head.kind if head.kind in _STYLES else head.type
-    label = _NAMES.get(key, head.kind or head.type)
-    text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(f"{head.id[:8]:<8} ", style="dim")
-    text.append(f"{label:<14} ", style=_STYLES.get(key, ""))
-    text.append(_plain(_gist(tree, head)), style="" if key in _STYLES else "dim")
-    text.truncate(_WIDTH, overflow="ellipsis")
+# What an entry says, in a line
+
+
+def gist(tree: Tree, head: EntryHead) -> str:
+    """The entry in a few words; whatever it holds, this does not fail."""
+    tell = _OURS.get(head.kind)
+    told = None if tell is None else tell(tree, head)
+    if told is not None:
+        return told
+    entry = tree.body(head, dict[str, Any]) or {}
+    message = entry.get("message")
+    if isinstance(message, dict):
+        return message_gist(message)
+    write = _WRITERS.get(head.type)
+    if write is not None:
+        return write(entry)
+    return _content(entry.get("content")) or head.tag or _rest(entry)
+
+
+def message_gist(message: Json) -> str:
+    """A message in a few words: its text, its calls, and how it ended if not well."""
+    text = _content(message.get("content"))
+    match message.get("role"):
+        case "toolResult":
+            return f"{message.get('toolName')}{' failed' if message.get('isError') else ''}: {text}"
+        case "bashExecution":
+            return f"$ {message.get('command')}"
+        case "system":
+            sections = message.get("sections")
+            return text or (f"prompt: {', '.join(sections)}" if isinstance(sections, dict) else "prompt")
+        case "assistant" if message.get("stopReason") in ("aborted", "error"):
+            return f"{text} ({message.get('errorMessage') or message['stopReason']})".strip()
     return text
 
 
-def _gist(tree: Tree, head: EntryHead) -> str:
-    if is_marker(head):
-        identity = identity_of(tree, head)
-        return "malformed" if identity is None else f"window {identity.window_number}  {identity.current_window_id}"
-    if head.type == "branch_summary":
-        summary = tree.body(head, SummaryEntry)
-        return "" if summary is None else summary.summary.rsplit("\n\n", 1)[-1]
-    body = tree.body(head, Body)
-    if body is not None and body.message is not None:
-        return _message(body.message) or head.tag
-    if body is not None and body.content is not None:
-        return _content(body.content)
-    return head.tag
+def summary_gist(summary: object) -> str:
+    """A branch summary less the two lines that Pi puts before each, and the files that it names after it."""
+    text = summary if isinstance(summary, str) else ""
+    before, found, after = text.partition("Summary of that exploration:")
+    return _FILES.split(after if found else before, maxsplit=1)[0]
 
 
-def _message(message: dict[str, Any]) -> str:
-    text = _content(message.get("content"))
-    return f"{message.get('toolName')}: {text}" if message.get("role") == "toolResult" else text
+def _marker(tree: Tree, head: EntryHead) -> str:
+    identity = identity_of(tree, head)
+    return "opens no window, it is malformed" if identity is None else f"opens window {identity.window_number}"
 
 
-def _content(content: Any) -> str:  # noqa: ANN401 - whatever the file holds
+def _manifest(tree: Tree, head: EntryHead) -> str | None:
+    entry = tree.body(head, ManifestEntry)
+    return None if entry is None else f"claims window {entry.data.window_id}"
+
+
+def _snapshot(tree: Tree, head: EntryHead) -> str | None:
+    entry = tree.body(head, NoteSnapshotEntry)
+    if entry is None:
+        return None
+    return "no notes" if not entry.data.files else f"notes: {', '.join(file.path for file in entry.data.files)}"
+
+
+def _intent(tree: Tree, head: EntryHead) -> str | None:
+    entry = tree.body(head, IntentEntry)
+    if entry is None:
+        return None
+    if isinstance(entry.data, Intent):
+        return f"window {entry.data.next.window_number} is asked for"
+    return f"given up: {entry.data.why}"
+
+
+_OURS: Final[dict[str, Callable[[Tree, EntryHead], str | None]]] = {
+    WINDOW: _marker,
+    ARCHIVE: _manifest,
+    NOTE_SNAPSHOT: _snapshot,
+    INTENT: _intent,
+}
+
+
+def _note(entry: Json) -> str:
+    data = entry.get("data")
+    return f"{data.get('action')} {data.get('path')}: {data.get('text')}" if isinstance(data, dict) else ""
+
+
+def _custom(entry: Json) -> str:
+    return _note(entry) if entry.get("customType") == NOTE else _json(entry.get("data"))
+
+
+def _edit(entry: Json) -> str:
+    replacement = entry.get("replacement")
+    text = _content(replacement.get("content")) if isinstance(replacement, dict) else ""
+    return f"{entry.get('targetId')}: {text or _json(replacement) or 'left out'}"
+
+
+def _label(entry: Json) -> str:
+    label = entry.get("label")
+    return f"{label}, on {entry.get('targetId')}" if label else f"none any more, on {entry.get('targetId')}"
+
+
+_WRITERS: Final[dict[str, Callable[[Json], str]]] = {
+    "branch_summary": lambda entry: summary_gist(entry.get("summary")),
+    "compaction": lambda entry: f"from {entry.get('firstKeptEntryId')} on as it is, before: {entry.get('summary')}",
+    "custom": _custom,
+    "context_edit": _edit,
+    "label": _label,
+    "session_info": lambda entry: str(entry.get("name") or ""),
+}
+
+
+def _rest(entry: Json) -> str:
+    known = ("type", "id", "parentId", "timestamp", "customType", "display")
+    return _json({key: value for key, value in entry.items() if key not in known} or None)
+
+
+def _json(value: object) -> str:
+    return "" if value is None else encode(value).decode()[:_GIST]
+
+
+def _content(content: object) -> str:
     if isinstance(content, str):
         return content
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-    parts = [f"→ {block.get('name')}" if block.get("type") == "toolCall" else block.get("text") for block in blocks]
-    return " ".join(str(part) for part in parts if part)
+    return "  ".join(part for part in map(_block, blocks) if part)
+
+
+def _block(block: Json) -> str:
+    if block.get("type") == "toolCall":
+        arguments = block.get("arguments")
+        values = list(arguments.values()) if isinstance(arguments, dict) else []
+        first = next((value for value in values if isinstance(value, str)), "")
+        return f"→ {block.get('name')}({first if len(values) <= 1 or not first else first + ', …'})"
+    if block.get("type") == "image":
+        return "[image]"
+    text = block.get("text")
+    return text if isinstance(text, str) else ""
+
+
+# The facts below the tree
+
+
+def _leaf(tree: Tree, wanted: str | None) -> str | None:
+    if wanted is None:
+        return next(reversed(tree.heads), None)
+    if wanted in tree.heads:
+        return wanted
+    matches = [entry_id for entry_id in tree.heads if entry_id.startswith(wanted)]
+    if len(matches) != 1:
+        raise UnknownLeafError(f"{len(matches) or 'no'} entries have an id that begins with {wanted}")
+    return matches[0]
+
+
+def _session(file: Path, *, ids: bool) -> str:
+    try:
+        with file.open("rb") as source:
+            header = decode_object(source.readline(_HEADER))
+    except ValueError:
+        return "no header"
+    if header.get("type") != "session":
+        return "no header"
+    version = header.get("version", 1)
+    note = "" if ids else "; its entries have no ids before Pi has opened it"
+    return f"{header.get('id')}, in {header.get('cwd', '?')}, version {version}{note}"
+
+
+def _entries(tree: Tree, branch: Branch) -> str:
+    total = f"{len(tree.heads):,}"
+    if branch.leaf is None:
+        return total
+    last = ", the last one of the file" if branch.leaf == next(reversed(tree.heads)) else ""
+    end = "" if branch.complete else f"; it begins at {branch.heads[0].id}, whose parent is missing"
+    return f"{total}, of them {len(branch.heads):,} on the branch of {branch.leaf}{last}{end}"
+
+
+def _windows(tree: Tree, branch: Branch, archives: dict[str, Archive]) -> str:
+    boundary = current_boundary(tree, branch)
+    archived = _count(len(archives), "archived window")
+    if boundary is None:
+        return archived if archives else "none on this branch"
+    return f"{archived if archives else 'none archived'}, window {boundary[1].window_number} goes on"
+
+
+def _other_leaves(tree: Tree, branch: Branch, archives: Iterable[Archive]) -> str:
+    parents = {head.parent_id for head in tree.heads.values()}
+    shown = {branch.leaf, *(archive.items[-1].id for archive in archives if archive.items)}
+    others = [head for head in reversed(tree.heads.values()) if head.id not in parents and head.id not in shown]
+    named = [f"{head.id} ({len(tree.path(head.id).heads):,})" for head in others[:_LEAVES]]
+    more = f" and {len(others) - _LEAVES:,} more" if len(others) > _LEAVES else ""
+    return f"{', '.join(named)}{more}; --leaf ID shows one" if named else ""
+
+
+# Text that is safe and fits
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _one_line(text: str, style: str) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    return line.append(text, style=style)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _plain(text: str) -> str:
-    words = " ".join(text.split())
+    words = " ".join(text[: 4 * _GIST].split())[:_GIST]
     return "".join(char if unicodedata.category(char)[0] != "C" else "·" for char in words)
-
-
-def _fact(name: str, value: str) -> Text:
-    line = Text(f"{name:<12}", style="bold")
-    line.append(_plain(value))
-    return line

@@ -28,14 +28,16 @@ class AppendEntry(Effect, frozen=True, kw_only=True, tag="append_entry"):
 class AppendMessage(Effect, frozen=True, kw_only=True, tag="append_message"):
     """Append a custom message, which the model sees.
 
-    `startTurn` lets the model go on from it. `releaseAfter` names the `details.id` whose arrival in the
-    session frees held input.
+    `startTurn` lets the model go on from it; `steer` puts it before the next request of a run, which on Pi
+    0.85 would otherwise not see it. `releaseAfter` names the `details.id` whose arrival in the session frees
+    held input.
     """
 
     custom_type: str
     content: str
     details: Any
     start_turn: bool = False
+    steer: bool = False
     release_after: str | None = None
 
 
@@ -207,6 +209,7 @@ class Initialized(Struct, frozen=True, rename="camel"):
 
     protocol: int
     version: str
+    mode: str
     tools: list[ToolSpec]
     commands: list[CommandSpec]
     renderers: list[str]

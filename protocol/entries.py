@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 WINDOW: Final = "codex-context-window"
 ARCHIVE: Final = "codex-context-tree-archive"
@@ -27,8 +27,8 @@ class EntryHead(Struct, frozen=True, gc=False):
 
     `kind` is the role of a message, the customType of a custom entry, else "". `tag` is the one further
     word that a walk may need without reading the body: a tool result's tool, an assistant's stop reason,
-    a summary's `fromId`, a thinking level, a model as provider/id. `offset` and `length` are bytes in the
-    file; `offset` is -1 for an entry that only Pi's memory holds.
+    a summary's `fromId`, a thinking level, a model as provider/id, "text" for a custom message that is plain
+    text. `offset` and `length` are bytes in the file; `offset` is -1 for an entry that only Pi's memory holds.
     """
 
     id: str
@@ -59,6 +59,7 @@ class EntryLine(Struct, frozen=True, gc=False, rename="camel"):
     thinking_level: str = ""
     provider: str = ""
     model_id: str = ""
+    content: Raw = Raw()
     message: MessageLine | None = None
 
 

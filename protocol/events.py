@@ -22,7 +22,7 @@ class Event(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Initialize(Event, frozen=True, kw_only=True):
-    """Once per daemon, first of all."""
+    """Once per daemon, first of all. `mode` is the one that the session began with in this process, if any."""
 
     protocol: int
     pi_version: str
@@ -30,6 +30,7 @@ class Initialize(Event, frozen=True, kw_only=True):
     cwd: str
     agent_dir: str
     trusted: bool = False
+    mode: str | None = None
 
 
 class InFlight(Struct, frozen=True, rename="camel"):
@@ -122,24 +123,25 @@ class OutlineItem(Struct, frozen=True, kw_only=True, rename="camel"):
     id: str | None = None
 
 
+class Usage(Struct, frozen=True, rename="camel"):
+    """Pi's own estimate: `tokens` used (null right after a compaction) of the model's `contextWindow`."""
+
+    tokens: int | None
+    context_window: int
+
+
 class Context(SessionEvent, frozen=True, kw_only=True):
     """Before a model request that holds `count` messages; their content stays in Pi."""
 
     count: int
     outline: list[OutlineItem] = []
+    usage: Usage | None = None
 
 
 class SessionBeforeCompact(SessionEvent, frozen=True, kw_only=True):
     """Pi prepares a compaction: `manual`, `threshold` or `overflow`."""
 
     reason: str = "manual"
-
-
-class Usage(Struct, frozen=True, rename="camel"):
-    """Pi's own estimate: `tokens` used (null right after a compaction) of the model's `contextWindow`."""
-
-    tokens: int | None
-    context_window: int
 
 
 class ToolExecute(SessionEvent, frozen=True, kw_only=True):
@@ -150,6 +152,13 @@ class ToolExecute(SessionEvent, frozen=True, kw_only=True):
     arguments: dict[str, Any] = {}
     captured: bool = False
     usage: Usage | None = None
+
+
+class Cancel(Event, frozen=True, kw_only=True):
+    """Nobody waits for this tool call any more."""
+
+    session_id: str
+    call_id: str
 
 
 class Command(SessionEvent, frozen=True, kw_only=True):

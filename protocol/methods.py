@@ -27,6 +27,7 @@ METHODS: Final[dict[str, Method]] = {
     "context": Method(ev.Context, fx.ContextReply),
     "session_before_compact": Method(ev.SessionBeforeCompact, fx.Verdict),
     "tool_execute": Method(ev.ToolExecute, fx.ToolReply),
+    "cancel": Method(ev.Cancel, None),
     "command": Method(ev.Command, fx.Reply),
     "complete": Method(ev.Complete, fx.CompleteReply),
     "status": Method(ev.Status, StatusReport),

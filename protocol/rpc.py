@@ -36,6 +36,9 @@ NOT_ALLOWED: Final = -32004
 NOT_INITIALIZED: Final = -32005
 """A session event came before `initialize`."""
 
+BAD_SETTINGS: Final = -32006
+"""A setting has a value that is not allowed; the text names those that are."""
+
 
 class Envelope(Struct, frozen=True):
     """What every line must be. A request has a `method` and an `id`, a notification no `id`."""

@@ -41,7 +41,8 @@ const INTERPRETERS: Interpreters = {
 	append_message: (effect, { pi, slot }) => {
 		if (effect.releaseAfter) slot.releaseOn = effect.releaseAfter;
 		const { customType, content, details } = effect;
-		pi.sendMessage({ customType, content, display: true, details }, { triggerTurn: effect.startTurn ?? false });
+		const message = { customType, content, display: true, details };
+		pi.sendMessage(message, effect.steer ? { deliverAs: "steer" } : { triggerTurn: effect.startTurn ?? false });
 	},
 	append_thinking_level: (effect, { ctx }) => {
 		writable(ctx).appendThinkingLevelChange(effect.level);

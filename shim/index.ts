@@ -45,12 +45,15 @@ export default function contextd(pi: ExtensionAPI): void {
 				cwd: ctx.cwd,
 				agentDir,
 				trusted: ctx.isProjectTrusted(),
+				mode: slot.modes.get(ctx.sessionManager.getSessionId()) ?? null,
 			}),
 			attached: async (about) => {
+				slot.modes.set(ctx.sessionManager.getSessionId(), about.mode);
 				register(about);
 				await startSession(ctx);
 				toldLost = false;
 			},
+			refused: (why) => say(ctx, `contextd: ${why}`, "error"),
 			lost: (why, daemon) => {
 				if (!toldLost && !replaced) say(ctx, lostText(why, daemon), "warning");
 				toldLost = true;
@@ -181,15 +184,10 @@ export default function contextd(pi: ExtensionAPI): void {
 		signal: AbortSignal | undefined,
 		ctx: ExtensionContext,
 	): Promise<AgentToolResult<Record<string, unknown>>> {
-		const usage = ctx.getContextUsage();
-		const params = {
-			tool,
-			callId,
-			arguments: args,
-			captured: command !== undefined,
-			usage: usage ? { tokens: usage.tokens, contextWindow: usage.contextWindow } : null,
-		};
-		const reply = await untilAborted(ask("tool_execute", ctx, params, tool === "history" ? SEARCH_MS : undefined), signal);
+		const params = { tool, callId, arguments: args, captured: command !== undefined, usage: usageOf(ctx) };
+		const answer = ask("tool_execute", ctx, params, tool === "history" ? SEARCH_MS : undefined);
+		const sessionId = ctx.sessionManager.getSessionId();
+		const reply = await untilAborted(answer, signal, () => link?.notify("cancel", { sessionId, callId }));
 		const failure = await run(reply.effects, ctx);
 		if (reply.isError || failure !== undefined) throw new Error(failure ?? reply.text);
 		return { content: [{ type: "text", text: reply.text ?? "" }], details: reply.details ?? {} };
@@ -243,8 +241,13 @@ export default function contextd(pi: ExtensionAPI): void {
 	pi.on("context", async (event, ctx) => {
 		let messages: typeof event.messages | undefined;
 		try {
-			const reply = await ask("context", ctx, { count: event.messages.length, outline: outliner.outline(event.messages) });
+			const reply = await ask("context", ctx, {
+				count: event.messages.length,
+				outline: outliner.outline(event.messages),
+				usage: usageOf(ctx),
+			});
 			messages = outliner.keep(event.messages, reply.keep as Array<[number, number]> | null | undefined);
+			await run(reply.effects, ctx);
 		} catch {
 			messages = outliner.keepAsBefore(event.messages);
 		}
@@ -281,11 +284,19 @@ export default function contextd(pi: ExtensionAPI): void {
 	});
 }
 
+function usageOf(ctx: ExtensionContext): Methods["context"]["usage"] {
+	const usage = ctx.getContextUsage();
+	return usage ? { tokens: usage.tokens, contextWindow: usage.contextWindow } : null;
+}
+
 /** The waiting ends with Pi's abort; the answer, should it come, is thrown away. */
-function untilAborted<T>(answer: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+function untilAborted<T>(answer: Promise<T>, signal: AbortSignal | undefined, aborted: () => void): Promise<T> {
 	if (!signal) return answer;
 	return new Promise((resolve, reject) => {
-		const abort = () => reject(new Error("Operation aborted"));
+		const abort = () => {
+			aborted();
+			reject(new Error("Operation aborted"));
+		};
 		if (signal.aborted) abort();
 		signal.addEventListener("abort", abort, { once: true });
 		answer.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));

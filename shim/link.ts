@@ -4,7 +4,7 @@
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { DaemonGone, Peer } from "./peer.ts";
+import { DaemonGone, Peer, Refused } from "./peer.ts";
 import type { Initialize, Initialized, Methods, Replies } from "./protocol.d.ts";
 
 export const PROTOCOL = 1;
@@ -47,6 +47,8 @@ export interface LinkHooks {
 	initialize(): Initialize;
 	/** A daemon is there for the first time or again: tell it about the session. */
 	attached(about: Initialized): Promise<void>;
+	/** The daemon is well and will not serve us: another version, a wrong setting. There is no use in asking again. */
+	refused(why: string): void;
 	/** The daemon is gone, or cannot be started; said once for each death. */
 	lost(why: string, command: string): void;
 }
@@ -118,7 +120,12 @@ export class Link {
 			return peer;
 		} catch (error) {
 			peer.kill("it could not be started");
-			this.lose(peer, error as Error);
+			if (error instanceof Refused) {
+				this.closed = true;
+				this.hooks.refused(error.message);
+			} else {
+				this.lose(peer, error as Error);
+			}
 			throw error instanceof DaemonGone ? error : new DaemonGone((error as Error).message);
 		}
 	}

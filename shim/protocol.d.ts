@@ -17,6 +17,7 @@ export interface Methods {
   context: Context;
   session_before_compact: SessionBeforeCompact;
   tool_execute: ToolExecute;
+  cancel: Cancel;
   command: Command;
   complete: Complete;
   status: Status;
@@ -24,7 +25,7 @@ export interface Methods {
   shutdown: Shutdown;
 }
 /**
- * Once per daemon, first of all.
+ * Once per daemon, first of all. `mode` is the one that the session began with in this process, if any.
  */
 export interface Initialize {
   protocol: number;
@@ -33,6 +34,7 @@ export interface Initialize {
   cwd: string;
   agentDir: string;
   trusted?: boolean;
+  mode?: string | null;
 }
 /**
  * Any start. Idempotent: Pi below 1.6 sends it twice in rpc mode (facts: pi-lifecycle 3).
@@ -125,6 +127,7 @@ export interface Context {
   again?: boolean;
   count: number;
   outline?: OutlineItem[];
+  usage?: Usage | null;
 }
 /**
  * One message that can matter to the projection: a branch summary, or one of our custom messages.
@@ -140,6 +143,13 @@ export interface OutlineItem {
   hash?: string | null;
   customType?: string | null;
   id?: string | null;
+}
+/**
+ * Pi's own estimate: `tokens` used (null right after a compaction) of the model's `contextWindow`.
+ */
+export interface Usage {
+  tokens: number | null;
+  contextWindow: number;
 }
 /**
  * Pi prepares a compaction: `manual`, `threshold` or `overflow`.
@@ -166,11 +176,11 @@ export interface ToolExecute {
   usage?: Usage | null;
 }
 /**
- * Pi's own estimate: `tokens` used (null right after a compaction) of the model's `contextWindow`.
+ * Nobody waits for this tool call any more.
  */
-export interface Usage {
-  tokens: number | null;
-  contextWindow: number;
+export interface Cancel {
+  sessionId: string;
+  callId: string;
 }
 /**
  * A person typed `/<name> <args>`.
@@ -231,6 +241,7 @@ export interface Replies {
 export interface Initialized {
   protocol: number;
   version: string;
+  mode: string;
   tools: ToolSpec[];
   commands: CommandSpec[];
   renderers: string[];
@@ -294,8 +305,9 @@ export interface AppendEntry {
 /**
  * Append a custom message, which the model sees.
  *
- * `startTurn` lets the model go on from it. `releaseAfter` names the `details.id` whose arrival in the
- * session frees held input.
+ * `startTurn` lets the model go on from it; `steer` puts it before the next request of a run, which on Pi
+ * 0.85 would otherwise not see it. `releaseAfter` names the `details.id` whose arrival in the session frees
+ * held input.
  */
 export interface AppendMessage {
   do: "append_message";
@@ -303,6 +315,7 @@ export interface AppendMessage {
   content: string;
   details: unknown;
   startTurn?: boolean;
+  steer?: boolean;
   releaseAfter?: string | null;
 }
 /**

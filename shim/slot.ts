@@ -26,6 +26,8 @@ export interface Slot {
 	/** Settled handlers that run, by the order in which they began. */
 	settling: Map<number, Promise<void>>;
 	settled: number;
+	/** The mode that each session of this process began with; it stays (design 5). */
+	modes: Map<string, string>;
 }
 
 const KEY = Symbol.for("pi-contextd.slot");
@@ -40,6 +42,7 @@ export function slot(): Slot {
 		inFlight: undefined,
 		settling: new Map(),
 		settled: 0,
+		modes: new Map(),
 	};
 	return shelf[KEY];
 }

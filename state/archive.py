@@ -6,6 +6,7 @@ that is not makes that archive unavailable, with the reason, and touches no othe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -19,14 +20,18 @@ MAX_INTERVAL: Final = 50_000
 
 
 class Archive(Struct, frozen=True):
-    """A readable archive: its summary, and its entries oldest first."""
+    """A readable archive: its summary, and its entries oldest first.
+
+    `tree` holds the entries: the session's own, or in a fork the one of an ancestor. `sealed`: a marker
+    follows the manifest on the branch, so the summary may be hidden.
+    """
 
     manifest_id: str
     window_id: str
     summary: EntryHead
     items: list[EntryHead]
+    tree: Tree
     sealed: bool
-    """A marker follows the manifest on the branch, so the summary may be hidden."""
 
 
 class Unavailable(Struct, frozen=True):
@@ -37,44 +42,72 @@ class Unavailable(Struct, frozen=True):
     why: str
 
 
+class Ancestor(Struct, frozen=True):
+    """A session that this one was forked from. `tree` is None when its file cannot be read."""
+
+    file: str
+    tree: Tree | None
+
+
+Ancestors = Callable[[], Sequence[Ancestor]]
+"""The chain of `parentSession` files, nearest first; called when an archive is not in the session's own file."""
+
+
+class _Checked(Struct, frozen=True):
+    manifest: Manifest
+    summary: EntryHead
+    items: list[EntryHead]
+    tree: Tree
+
+
 class ArchiveIndex:
     """The archives of the active branch, oldest first.
 
-    What was found valid stays so, since entries never change; only new manifests are looked at.
+    A manifest is judged once, since entries never change; a branch that grows costs what has grown.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, ancestors: Ancestors = lambda: ()) -> None:
         self._tree = tree
-        self._valid: dict[str, tuple[Manifest, EntryHead, list[EntryHead]]] = {}
+        self._ancestors = ancestors
+        self.clear()
 
     def clear(self) -> None:
-        """Forget everything, since the file was rewritten."""
-        self._valid.clear()
+        """Forget everything: the file was rewritten, or an ancestor may be back."""
+        self._judged: dict[str, _Checked | Unavailable] = {}
+        self._found: list[Archive | Unavailable] = []
+        self._ours: tuple[list[EntryHead], int] = ([], 0)
 
     def of(self, branch: Branch) -> list[Archive | Unavailable]:
         """Every manifest of the branch, judged on its own."""
+        if branch.ours is not self._ours[0] or len(branch.ours) != self._ours[1]:
+            self._found = self._judge(branch.ours)
+            self._ours = branch.ours, len(branch.ours)
+        return self._found
+
+    def _judge(self, ours: list[EntryHead]) -> list[Archive | Unavailable]:
         found: list[Archive | Unavailable] = []
-        windows: set[str] = set()
-        summaries: set[str] = set()
-        last_marker = max((at for at, head in enumerate(branch.ours) if is_marker(head)), default=-1)
-        for at, head in enumerate(branch.ours):
+        taken: set[str] = set()
+        last_marker = max((at for at, head in enumerate(ours) if is_marker(head)), default=-1)
+        for at, head in enumerate(ours):
             if head.kind != ARCHIVE or head.type != "custom":
                 continue
-            checked = self._valid.get(head.id) or self._check(head)
+            if head.id not in self._judged:
+                self._judged[head.id] = self._check(head)
+            checked = self._judged[head.id]
             if isinstance(checked, Unavailable):
                 found.append(checked)
                 continue
-            manifest, summary, items = checked
-            if manifest.window_id in windows or summary.id in summaries:
-                found.append(Unavailable(head.id, manifest.window_id, "another archive claims the same window"))
+            window = checked.manifest.window_id
+            claims = {window, checked.summary.id, *(item.id for item in checked.items)}
+            if claims & taken:
+                found.append(Unavailable(head.id, window, "an earlier archive holds some of the same"))
                 continue
-            self._valid[head.id] = checked
-            windows.add(manifest.window_id)
-            summaries.add(summary.id)
-            found.append(Archive(head.id, manifest.window_id, summary, items, sealed=last_marker > at))
+            taken |= claims
+            sealed = last_marker > at
+            found.append(Archive(head.id, window, checked.summary, checked.items, checked.tree, sealed))
         return found
 
-    def _check(self, head: EntryHead) -> tuple[Manifest, EntryHead, list[EntryHead]] | Unavailable:
+    def _check(self, head: EntryHead) -> _Checked | Unavailable:
         entry = self._tree.body(head, ManifestEntry)
         if entry is None:
             return Unavailable(head.id, None, "the manifest is malformed")
@@ -85,12 +118,25 @@ class ArchiveIndex:
         why = _mismatch(head, manifest, summary)
         if why is not None:
             return Unavailable(head.id, manifest.window_id, why)
-        items = self._tree.interval(manifest.archived_leaf_id, manifest.branch_base_id, MAX_INTERVAL)
+        items, tree = self._interval(manifest)
         if isinstance(items, str):
             return Unavailable(head.id, manifest.window_id, items)
         if all(item.id != manifest.boundary_entry_id for item in items):
             return Unavailable(head.id, manifest.window_id, "the boundary is not in the archived interval")
-        return manifest, summary, items
+        return _Checked(manifest, summary, items, tree)
+
+    def _interval(self, manifest: Manifest) -> tuple[list[EntryHead] | str, Tree]:
+        """The archived entries, from this session or from the nearest one that it was forked from."""
+        leaf, base = manifest.archived_leaf_id, manifest.branch_base_id
+        items = self._tree.interval(leaf, base, MAX_INTERVAL)
+        if leaf in self._tree.heads:
+            return items, self._tree
+        for ancestor in self._ancestors():
+            if ancestor.tree is None:
+                return f"its entries lie in {ancestor.file}, which cannot be read", self._tree
+            if leaf in ancestor.tree.heads:
+                return ancestor.tree.interval(leaf, base, MAX_INTERVAL), ancestor.tree
+        return items, self._tree
 
 
 def _mismatch(head: EntryHead, manifest: Manifest, summary: EntryHead) -> str | None:
@@ -110,6 +156,6 @@ def last_users(items: list[EntryHead]) -> list[str]:
     return users[:HINT_USER_ITEMS]
 
 
-def recovery_of(window_id: str, summary_id: str, items: list[EntryHead]) -> Recovery:
+def recovery_of(window_id: str, summary_id: str | None, items: list[EntryHead]) -> Recovery:
     """Where the window that these entries were can be read from now on."""
     return Recovery(window_id, last_users(items), summary_id)

@@ -1,4 +1,4 @@
-"""What the model sees: which messages of a request stay (design 5).
+"""What the model sees: which messages of a request stay, by mode (design 5).
 
 Messages carry no entry ids, so they are matched by what they say, never by their position: other extensions
 may have added or dropped some. A summary that is not provably ours stays.
@@ -6,11 +6,14 @@ may have added or dropped some. A summary that is not provably ours stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
+from protocol.entries import WINDOW
 from protocol.events import OutlineItem
+
+Ranges = list[tuple[int, int]]
 
 
 class Signature(Struct, frozen=True):
@@ -21,14 +24,20 @@ class Signature(Struct, frozen=True):
     hash: str
 
 
-def tree_projection(
-    count: int, outline: Sequence[OutlineItem], hidden: Collection[Signature]
-) -> list[tuple[int, int]] | None:
+def tree_projection(count: int, outline: Sequence[OutlineItem], hidden: Collection[Signature]) -> Ranges | None:
     """The ranges of messages to keep when the summaries in `hidden` go; None when all stay."""
-    dropped = sorted(
-        {item.at for item in outline if item.role == "branchSummary" and _signature(item) in hidden and item.at < count}
-    )
-    return _complement(dropped, count) if dropped else None
+    return _without((item.at for item in outline if item.role == "branchSummary" and _signature(item) in hidden), count)
+
+
+def local_projection(count: int, outline: Sequence[OutlineItem], marker_id: str | None) -> Ranges | None:
+    """From the marker with this `details.id` on; None when it is not among the messages."""
+    starts = [item.at for item in outline if item.id == marker_id and item.custom_type == WINDOW and item.at < count]
+    return [(starts[-1], count)] if marker_id is not None and starts and starts[-1] > 0 else None
+
+
+def off_projection(count: int, outline: Sequence[OutlineItem]) -> Ranges | None:
+    """All but our markers."""
+    return _without((item.at for item in outline if item.custom_type == WINDOW), count)
 
 
 def _signature(item: OutlineItem) -> Signature | None:
@@ -37,10 +46,14 @@ def _signature(item: OutlineItem) -> Signature | None:
     return Signature(item.from_id, item.timestamp, item.hash)
 
 
-def _complement(dropped: Sequence[int], count: int) -> list[tuple[int, int]]:
-    kept: list[tuple[int, int]] = []
+def _without(dropped: Iterable[int], count: int) -> Ranges | None:
+    """The complement of these positions in [0, count)."""
+    gone = sorted({at for at in dropped if 0 <= at < count})
+    if not gone:
+        return None
+    kept: Ranges = []
     start = 0
-    for at in [*dropped, count]:
+    for at in [*gone, count]:
         if at > start:
             kept.append((start, at))
         start = at + 1

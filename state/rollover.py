@@ -8,6 +8,8 @@ Rules
 - Until navigation has succeeded the old window stays as it is. After it no turn starts before manifest,
   snapshot and marker exist; if one of them cannot be written, the way back is the old leaf.
 
+In local mode nothing navigates: `cut` leads from requested to sealing at once.
+
     idle ──asked──▶ requested ──settled──▶ navigating ──navigated──▶ sealing ──sealed──▶ continuing ──turn──▶ idle
                         │                      │ │                      │
                         └──gave_up──▶ idle ◀───┘ └──broke──▶ failed ◀───┘ ──returned──▶ idle
@@ -45,6 +47,7 @@ class Step(StrEnum):
 
     ASKED = "asked"
     SETTLED = "settled"
+    CUT = "cut"
     SUMMARY = "summary"
     NAVIGATED = "navigated"
     SEALED = "sealed"
@@ -64,6 +67,7 @@ TRANSITIONS: Final[dict[Phase, dict[Step, Phase]]] = {
     },
     Phase.REQUESTED: {
         Step.SETTLED: Phase.NAVIGATING,
+        Step.CUT: Phase.SEALING,
         Step.GAVE_UP: Phase.IDLE,
     },
     Phase.NAVIGATING: {

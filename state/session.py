@@ -12,22 +12,27 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from protocol import effects as fx
 from protocol import events as ev
-from protocol.entries import ARCHIVE, INTENT, Body, EntryHead, Intent, IntentClosed, SummaryEntry
-from state import commands
-from state.archive import MAX_INTERVAL, Archive, ArchiveIndex, recovery_of
+from protocol.entries import ARCHIVE, INTENT, NOTE, Body, EntryHead, Intent, IntentClosed, SummaryEntry
+from protocol.tools import HistoryArguments, NotesArguments
+from state import commands, history, notes
+from state.archive import MAX_INTERVAL, Ancestors, Archive, ArchiveIndex, recovery_of
+from state.arguments import parse
+from state.budget import REMINDER, budget, reminder, sentence
 from state.errors import NotAllowedError, RefusedError
 from state.intents import is_known, open_intents, summary_of, unanswered
+from state.modes import DEFAULT, LEAVING_TREE, MODES
 from state.notes import MAX_SNAPSHOT_BYTES, Notes, snapshot_size
-from state.projection import Signature, tree_projection
+from state.projection import Ranges, Signature, local_projection, off_projection, tree_projection
 from state.rollover import Phase, Rollover, Step, step
 from state.seal import seal
 from state.status import HostFacts, render, report
-from state.tree import Branch, Tree
-from state.windows import current_boundary, first_window, identity_of, is_marker, marker, next_window
+from state.tree import Branch, Cancelled, Tree
+from state.windows import current_boundary, first_window, identity_of, is_marker, marker, message_id_of, next_window
 
 BUS: Final = "contextd:tree"
 """The channel on Pi's extension bus that tells owners of live runtimes what a navigation was."""
@@ -46,14 +51,25 @@ class Moment(Struct, frozen=True):
 class Session:
     """The state of one session. The daemon fills `tree` before it hands an event over."""
 
-    def __init__(self, session_id: str, tree: Tree, *, ui: ev.UiMode) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        tree: Tree,
+        *,
+        ui: ev.UiMode,
+        mode: str = DEFAULT,
+        reserve: int = 0,
+        ancestors: Ancestors = lambda: (),
+    ) -> None:
         self.id = session_id
         self.tree = tree
         self.ui = ui
-        self.mode = "tree"
-        self.archives = ArchiveIndex(tree)
+        self.mode = mode
+        self.reserve = reserve
+        self.archives = ArchiveIndex(tree, ancestors)
         self.rollover = Rollover()
         self.last_error: str | None = None
+        self._reminded: str | None = None
         self._signatures: dict[str, Signature | None] = {}
 
     def forget(self) -> None:
@@ -61,7 +77,12 @@ class Session:
         self.archives.clear()
         self._signatures.clear()
 
-    def handle(self, event: ev.SessionEvent, moment: Moment) -> fx.Reply:
+    @property
+    def managed(self) -> bool:
+        """Whether there are windows at all in this mode."""
+        return MODES[self.mode].managed
+
+    def handle(self, event: ev.SessionEvent, moment: Moment) -> fx.Reply | Search:
         """Answer one event."""
         branch = self.tree.branch(event.leaf_id)
         self._observe_marker(branch)
@@ -70,13 +91,17 @@ class Session:
     # Starting, and moving about in the tree
 
     def _start(self, event: ev.SessionStart, branch: Branch, moment: Moment) -> fx.Reply:
-        effects: Effects = [fx.Capture()]
         self.rollover = Rollover()
+        self.archives.clear()
+        effects: Effects = [fx.Capture()] if self.managed else []
         if self._resume(event, branch):
             return fx.Reply(effects=effects)
         same_process = event.reason in ("reload", "resync")
         effects += self._recover(branch, moment, start_turn=event.reason == "resync")
         effects += self._first_marker(branch, effects, moment)
+        if self.mode != "tree" and not same_process and any(isinstance(a, Archive) for a in self.archives.of(branch)):
+            text = f"This session has archived windows and runs in mode {self.mode} now. {LEAVING_TREE}"
+            effects.append(fx.Notify(text=text, level="warning"))
         frees = any(isinstance(effect, fx.AppendMessage) and effect.release_after for effect in effects)
         if event.holding and not frees:
             effects.append(fx.ReleaseInput(to="run" if same_process else "editor"))
@@ -115,17 +140,19 @@ class Session:
 
     def _first_marker(self, branch: Branch, planned: Sequence[fx.AnyEffect], moment: Moment) -> Effects:
         """A marker for a branch that has none, unless one is planned; after archives it carries on from them."""
-        if current_boundary(self.tree, branch) is not None or any(isinstance(e, fx.AppendMessage) for e in planned):
+        if not self.managed or any(isinstance(effect, fx.AppendMessage) for effect in planned):
             return []
-        notes = Notes.of(self.tree, branch).lines()
+        if current_boundary(self.tree, branch) is not None:
+            return []
+        lines = Notes.of(self.tree, branch).lines()
         archived = [archive for archive in self.archives.of(branch) if isinstance(archive, Archive)]
         if not archived:
-            return [marker(first_window(moment.new_id), notes, None)]
+            return [marker(first_window(moment.new_id), lines, None)]
         last = archived[-1]
         markers = (identity_of(self.tree, head) for head in reversed(last.items) if is_marker(head))
         before = next((identity for identity in markers if identity is not None), None)
         identity = first_window(moment.new_id) if before is None else next_window(before, moment.new_id)
-        return [marker(identity, notes, recovery_of(last.window_id, last.summary.id, last.items))]
+        return [marker(identity, lines, recovery_of(last.window_id, last.summary.id, last.items))]
 
     # A rollover, step by step
 
@@ -184,12 +211,23 @@ class Session:
         if intent.leaf_id not in branch or intent.boundary_id not in branch:
             why = "the session moved to another branch meanwhile"
             return fx.Reply(effects=self._give_up(intent, branch, why))
-        return fx.Reply(effects=self._depart(intent, branch.leaf, event.editor_text))
+        return fx.Reply(effects=self._depart(intent, branch, event.editor_text, old_leaf=branch.leaf))
 
-    def _depart(self, intent: Intent, old_leaf: str | None, editor_text: str) -> Effects:
+    def _depart(self, intent: Intent, branch: Branch, editor_text: str, *, old_leaf: str | None) -> Effects:
+        """Leave the old window: by navigation, or in local mode by a marker on the same branch."""
+        if self.mode != "tree":
+            self.rollover = step(self.rollover, Step.CUT, old_leaf=old_leaf)
+            window = intent.identity.current_window_id
+            recovery = recovery_of(window, None, branch.after(intent.boundary_id))
+            opening = marker(intent.next, Notes.of(self.tree, branch).lines(), recovery, start_turn=True)
+            return [*_resend(unanswered(branch, intent)), opening, *self._await_idle()]
         blank = not editor_text.strip()
         self.rollover = step(self.rollover, Step.SETTLED, old_leaf=old_leaf, blank_editor=blank)
         return [fx.Navigate(target_id=intent.cut_id, summarize=True, intent_id=intent.intent_id)]
+
+    def _await_idle(self) -> Effects:
+        """Print and json mode would exit before the new window has run (facts: pi-lifecycle 6)."""
+        return [fx.AwaitIdle()] if self.ui in ("print", "json") else []
 
     def _navigated(self, event: ev.Navigated, branch: Branch, moment: Moment) -> fx.Reply:
         """Step 5, or 7 where navigation failed."""
@@ -210,7 +248,8 @@ class Session:
                 effects.append(fx.SetEditor(text="", if_text=text))
             if self.ui in ("print", "json"):
                 effects.append(fx.AwaitIdle())
-            self.rollover = step(rollover, Step.NAVIGATED, summary_id=summary_id)
+            old_leaf = rollover.old_leaf or event.old_leaf_id
+            self.rollover = step(rollover, Step.NAVIGATED, summary_id=summary_id, old_leaf=old_leaf)
             return fx.Reply(effects=effects)
         why = event.error or ("it was cancelled" if event.cancelled else "Pi made no summary")
         if event.old_leaf_id is not None and event.leaf_id != event.old_leaf_id:
@@ -244,12 +283,10 @@ class Session:
         self.last_error = why
         number = intent.next.window_number
         text = f"Context window {number} was not started: {why}. Window {number - 1} goes on."
-        waiting = unanswered(branch, intent)
-        resend: Effects = [fx.Resend(entry_ids=waiting)] if waiting else []
         return [
             fx.Notify(text=text, level="error"),
             fx.AppendEntry(custom_type=INTENT, data=IntentClosed(intent_id=intent.intent_id, why=why)),
-            *resend,
+            *_resend(unanswered(branch, intent)),
             fx.ReleaseInput(to="run"),
         ]
 
@@ -328,17 +365,41 @@ class Session:
     # What the model sees
 
     def _context(self, event: ev.Context, branch: Branch, moment: Moment) -> fx.ContextReply:
-        del moment
         if self.rollover.phase is Phase.CONTINUING:
             self.rollover = step(self.rollover, Step.TURN)
-        if not event.outline:
-            return fx.ContextReply()
+        keep = PROJECTIONS[self.mode](self, event, branch) if event.outline else None
+        return fx.ContextReply(keep=keep, effects=self._remind(event.usage, branch, moment))
+
+    def _project_tree(self, event: ev.Context, branch: Branch) -> Ranges | None:
         hidden = {
             signature
             for archive in self.archives.of(branch)
             if isinstance(archive, Archive) and archive.sealed and (signature := self._signature(archive.summary))
         }
-        return fx.ContextReply(keep=tree_projection(event.count, event.outline, hidden))
+        return tree_projection(event.count, event.outline, hidden)
+
+    def _project_local(self, event: ev.Context, branch: Branch) -> Ranges | None:
+        boundary = current_boundary(self.tree, branch)
+        marker_id = None if boundary is None else message_id_of(self.tree, boundary[0])
+        return local_projection(event.count, event.outline, marker_id)
+
+    def _project_off(self, event: ev.Context, branch: Branch) -> Ranges | None:
+        del branch
+        return off_projection(event.count, event.outline)
+
+    def _remind(self, usage: ev.Usage | None, branch: Branch, moment: Moment) -> Effects:
+        """Once a window, when little room is left; the branch remembers it across restarts."""
+        left = budget(usage, self.reserve)
+        if not self.managed or self.rollover.pending or left is None or left.remaining is None:
+            return []
+        boundary = current_boundary(self.tree, branch)
+        if left.remaining > REMINDER or boundary is None or self._reminded == boundary[1].current_window_id:
+            return []
+        head, identity = boundary
+        self._reminded = identity.current_window_id
+        if any(is_marker(later) for later in branch.ours[branch.ours.index(head) + 1 :]):
+            return []
+        return [reminder(identity, left.remaining, moment.new_id())]
 
     def _signature(self, summary: EntryHead) -> Signature | None:
         if summary.id not in self._signatures:
@@ -355,20 +416,47 @@ class Session:
 
     # Tools and commands
 
-    def _tool(self, event: ev.ToolExecute, branch: Branch, moment: Moment) -> fx.ToolReply:
-        if event.tool != "new_context":
-            raise NotAllowedError("there is no such tool")
+    def _tool(self, event: ev.ToolExecute, branch: Branch, moment: Moment) -> fx.ToolReply | Search:
+        tool = TOOL_RULES.get(event.tool) if self.managed else None
+        if tool is None:
+            raise NotAllowedError(f"there is no such tool in mode {self.mode}")
         try:
-            effects = self._ask(branch, moment, captured=event.captured)
+            return tool(self, event, branch, moment)
         except RefusedError as error:
-            return fx.ToolReply(text=str(error), details={"started": False}, is_error=True)
+            return fx.ToolReply(text=str(error), is_error=True)
+
+    def _tool_new_context(self, event: ev.ToolExecute, branch: Branch, moment: Moment) -> fx.ToolReply:
+        effects = self._ask(branch, moment, captured=event.captured)
         return fx.ToolReply(
             text="A new context window is scheduled and starts when this turn has ended. No summary is carried over.",
             details={"started": True},
             effects=[*effects, fx.Abort()],
         )
 
-    def _command(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
+    def _tool_remaining(self, event: ev.ToolExecute, branch: Branch, moment: Moment) -> fx.ToolReply:
+        del moment
+        left = budget(event.usage, self.reserve)
+        boundary = current_boundary(self.tree, branch)
+        details: dict[str, Any] = {} if left is None else {"contextWindow": left.limit}
+        if left is not None and left.remaining is not None:
+            details["remainingTokens"] = left.remaining
+        if boundary is not None:
+            details["windowId"] = boundary[1].current_window_id
+        return fx.ToolReply(text=sentence(left), details=details)
+
+    def _tool_history(self, event: ev.ToolExecute, branch: Branch, moment: Moment) -> Search:
+        del moment
+        arguments = parse("history", event.arguments, HistoryArguments)
+        return Search(history.shelf(self.tree, branch, self.archives.of(branch)), arguments)
+
+    def _tool_notes(self, event: ev.ToolExecute, branch: Branch, moment: Moment) -> fx.ToolReply:
+        arguments = parse("notes", event.arguments, NotesArguments)
+        done = notes.run(Notes.of(self.tree, branch), arguments, moment.now)
+        if isinstance(done, notes.Written):
+            return _answer(done.result, [fx.AppendEntry(custom_type=NOTE, data=done.note)])
+        return _answer(done)
+
+    def _command(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply | Search:
         action = ACTIONS.get((event.name, event.args.strip()))
         if action is None:
             return fx.Reply(effects=[fx.Notify(text=commands.usage(event.name), level="warning")])
@@ -386,8 +474,32 @@ class Session:
             return fx.Reply(effects=[fx.Notify(text=str(error), level="error")])
         intent = self.rollover.intent
         if event.idle and intent is not None:
-            return fx.Reply(effects=[*effects, *self._depart(intent, None, event.editor_text)])
+            return fx.Reply(effects=[*effects, *self._depart(intent, branch, event.editor_text, old_leaf=None)])
         return fx.Reply(effects=[*effects, fx.Abort()])
+
+
+class Search(Struct, frozen=True):
+    """A call of `history` that may take a while: it reads much and changes nothing, so it may run elsewhere."""
+
+    shelf: history.Shelf
+    arguments: HistoryArguments
+
+    def answer(self, cancelled: Cancelled) -> fx.ToolReply:
+        """Carry it out."""
+        try:
+            return _answer(history.run(self.shelf, self.arguments, cancelled))
+        except RefusedError as error:
+            return fx.ToolReply(text=str(error), is_error=True)
+
+
+def _answer(result: history.Result, effects: Effects | None = None) -> fx.ToolReply:
+    """The envelope of history and notes (facts: tree-upstream 2.2)."""
+    text = msgspec.json.encode(result).decode()
+    return fx.ToolReply(text=text, details={"codexHistoryNotes": result}, effects=effects or [])
+
+
+def _resend(entry_ids: list[str]) -> Effects:
+    return [fx.Resend(entry_ids=entry_ids)] if entry_ids else []
 
 
 def _announce(*, internal: bool, window: str | None, previous: str | None) -> fx.Emit:
@@ -396,14 +508,14 @@ def _announce(*, internal: bool, window: str | None, previous: str | None) -> fx
 
 def _sign(summary: SummaryEntry) -> Signature | None:
     try:
-        moment = datetime.fromisoformat(summary.timestamp)
-    except ValueError:
+        time = datetime.fromisoformat(summary.timestamp).timestamp()
+    except (ValueError, OverflowError):
         return None
     digest = hashlib.sha256(summary.summary.encode()).hexdigest()[:16]
-    return Signature(summary.from_id, round(moment.timestamp() * 1000), digest)
+    return Signature(summary.from_id, round(time * 1000), digest)
 
 
-Handler = Callable[[Session, Any, Branch, Moment], fx.Reply]
+Handler = Callable[[Session, Any, Branch, Moment], fx.Reply | Search]
 
 HANDLERS: Final[dict[type[ev.SessionEvent], Handler]] = {
     ev.SessionStart: Session._start,
@@ -415,6 +527,19 @@ HANDLERS: Final[dict[type[ev.SessionEvent], Handler]] = {
     ev.SessionBeforeCompact: Session._before_compact,
     ev.ToolExecute: Session._tool,
     ev.Command: Session._command,
+}
+
+PROJECTIONS: Final[dict[str, Callable[[Session, ev.Context, Branch], Ranges | None]]] = {
+    "tree": Session._project_tree,
+    "local": Session._project_local,
+    "off": Session._project_off,
+}
+
+TOOL_RULES: Final[dict[str, Callable[[Session, ev.ToolExecute, Branch, Moment], fx.ToolReply | Search]]] = {
+    "new_context": Session._tool_new_context,
+    "get_context_remaining": Session._tool_remaining,
+    "history": Session._tool_history,
+    "notes": Session._tool_notes,
 }
 
 ACTIONS: Final[dict[tuple[str, str], Handler]] = {

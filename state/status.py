@@ -61,12 +61,12 @@ def report(session: Session, branch: Branch, host: HostFacts) -> StatusReport:
     )
 
 
-def bare(host: HostFacts) -> StatusReport:
+def bare(host: HostFacts, mode: str) -> StatusReport:
     """The state of a daemon, when no session is asked for."""
     return StatusReport(
         versions=host.versions,
         session=None,
-        mode="tree",
+        mode=mode,
         window=None,
         rollover=RolloverStatus("idle", None, None),
         archives=[],

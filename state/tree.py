@@ -6,7 +6,7 @@ windows, archives or notes. The index only grows (`add`) or is emptied (`clear`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -18,6 +18,11 @@ T = TypeVar("T")
 
 Bodies = Callable[[EntryHead], bytes | None]
 """Reads an entry's JSON line; None when it cannot be read any more."""
+
+Cancelled = Callable[[], bool]
+
+Scan = Callable[[int, int, Sequence[bytes], Cancelled], bool]
+"""Tells whether the bytes [start, end) of the file hold one of these strings."""
 
 
 class Branch(Struct, frozen=True):
@@ -79,8 +84,9 @@ class Tree:
     gaps: set[str]
     """Parents that Pi lacks too: a branch that ends at one is as complete as it can be."""
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: Bodies, scan: Scan | None = None) -> None:
         self._bodies = bodies
+        self._scan = scan
         self.clear()
 
     def clear(self) -> None:
@@ -106,6 +112,14 @@ class Tree:
             index[head.id] = head
             if head.kind in self.ours:
                 self.ours[head.kind].append(head)
+
+    def raw(self, head: EntryHead) -> bytes | None:
+        """The entry's line."""
+        return self._bodies(head)
+
+    def holds(self, start: int, end: int, needles: Sequence[bytes], cancelled: Cancelled) -> bool:
+        """Whether one of the needles may stand in these bytes of the file; a quick look before a slow one."""
+        return self._scan is None or self._scan(start, end, needles, cancelled)
 
     def body(self, head: EntryHead, shape: type[T]) -> T | None:
         """The entry decoded as `shape`, or None when it is not of that shape or cannot be read."""
@@ -134,8 +148,11 @@ class Tree:
 
     def branch(self, leaf: str | None) -> Branch:
         """The path to the active leaf; cheap when it continues the last one."""
-        if leaf != self._branch.leaf or not self._branch.complete:
-            self._branch = self._walk(leaf, self._branch)
+        known = self._branch
+        if not known.complete and (known.missing is None or known.missing in self.heads):
+            known = _NOWHERE  # the parent that it lacked has come; and in a cycle no walk continues another
+        if known is _NOWHERE or leaf != known.leaf:
+            self._branch = self._walk(leaf, known)
         return self._branch
 
     @property

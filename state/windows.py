@@ -80,7 +80,7 @@ def is_marker(head: EntryHead) -> bool:
 
 def identity_of(tree: Tree, head: EntryHead) -> WindowIdentity | None:
     """The window that a marker opens, or None when it opens none or is malformed."""
-    marker = tree.body(head, MarkerEntry)
+    marker = tree.body(head, MarkerEntry) if is_marker(head) else None
     if marker is None:
         return None
     identity = marker.details.context_management
@@ -88,13 +88,18 @@ def identity_of(tree: Tree, head: EntryHead) -> WindowIdentity | None:
     return identity if whole and identity.kind == "window" and marker.details.id else None
 
 
+def message_id_of(tree: Tree, head: EntryHead) -> str | None:
+    """The `details.id` of a marker, which its message carries too."""
+    entry = tree.body(head, MarkerEntry)
+    return None if entry is None else entry.details.id
+
+
 def current_boundary(tree: Tree, branch: Branch) -> tuple[EntryHead, WindowIdentity] | None:
     """The latest valid marker of the branch; a malformed one is passed over, never fatal."""
     for head in reversed(branch.ours):
-        if is_marker(head):
-            identity = identity_of(tree, head)
-            if identity is not None:
-                return head, identity
+        identity = identity_of(tree, head)
+        if identity is not None:
+            return head, identity
     return None
 
 

@@ -1,0 +1,80 @@
+"""Settings: the key `contextd` of Pi's own `settings.json`, the user's and the project's.
+
+A project's settings count over the user's, but only when Pi trusts the project. What is not among the allowed
+values is an error that names them: nobody should run in another mode than they believe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from state.errors import StateError
+from state.modes import AVAILABLE, DEFAULT, MODES
+
+KEY: Final = "contextd"
+
+
+class SettingsError(StateError):
+    """A setting has a value that is not allowed."""
+
+
+class Settings(Struct, frozen=True):
+    """What is in force. `reserve` is Pi's compaction reserve in tokens, 0 when it is not set."""
+
+    mode: str = DEFAULT
+    reserve: int = 0
+
+
+def load(agent_dir: Path, cwd: Path, *, trusted: bool) -> Settings:
+    """Read both files; one that is absent or no JSON says nothing."""
+    user = _read(agent_dir / "settings.json")
+    project = _read(cwd / ".pi" / "settings.json") if trusted else {}
+    ours = {**_section(user, KEY), **_section(project, KEY)}
+    compaction = {**_section(user, "compaction"), **_section(project, "compaction")}
+    reserve = compaction.get("reserveTokens")
+    return Settings(
+        mode=checked_mode(ours.get("mode", DEFAULT)),
+        reserve=reserve if isinstance(reserve, int) and not isinstance(reserve, bool) else 0,
+    )
+
+
+def checked_mode(mode: object) -> str:
+    """The mode, if there is one of this name and this version has it."""
+    if mode == "remote":
+        raise SettingsError(f"{KEY}.mode: remote is not available in this version; use one of {', '.join(AVAILABLE)}.")
+    if not isinstance(mode, str) or mode not in MODES:
+        raise SettingsError(f"{KEY}.mode must be one of {', '.join(MODES)}.")
+    return mode
+
+
+def save_mode(agent_dir: Path, mode: str) -> None:
+    """Write the user's choice, leaving everything else as it is; whole or not at all."""
+    file = agent_dir / "settings.json"
+    settings = _read(file)
+    settings[KEY] = {**_section(settings, KEY), "mode": mode}
+    handle, name = tempfile.mkstemp(dir=agent_dir, prefix=".settings-")
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        json.dump(settings, out, indent=2, ensure_ascii=False)
+        out.write("\n")
+    if file.exists():
+        Path(name).chmod(file.stat().st_mode & 0o777)
+    Path(name).replace(file)
+
+
+def _section(settings: dict[str, Any], key: str) -> dict[str, Any]:
+    section = settings.get(key)
+    return section if isinstance(section, dict) else {}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
