@@ -22,6 +22,17 @@ from protocol.entries import EntryHead, EntryLine, MessageLine, SessionHeader
 from state.tree import Cancelled, Tree
 
 _BLOCK: Final = 4 * 1024 * 1024
+_SCAN: Final = 1 << 20
+"""Bytes that a search looks at between two reads; they should fit a processor's cache."""
+
+_BY_COMMONNESS: Final = (
+    b" etaoinsrlhdcumfpgy\\n\"wb.v,k:_-/0(){}1;=2TSAxICE3'RNj5P4OLDMq8679zBFHUGV[]W<>$Y*#|K&@`+!?XQ%JZ^~"
+)
+"""ASCII as it occurs in sessions of English and code, commonest first; a guess that `_stands_in` can bear."""
+
+_RARE: Final = 60
+"""The rank of every other byte; those of an alphabet are not rare in its sessions."""
+
 _FINGERPRINT: Final = 256
 _HEADER: Final = 1 << 16
 _MEMORY: Final = -1
@@ -134,7 +145,8 @@ class Journal:
         if self._fd is None:
             return True
         overlap = max(len(needle) for needle in needles) - 1
-        buffer = bytearray(min(_BLOCK, max(end - start, overlap + 1)))
+        sought = [(needle, *_rarest(needle)) for needle in needles]
+        buffer = bytearray(min(_SCAN, max(end - start, overlap + 1)))
         view = memoryview(buffer)
         kept = 0
         while start < end and not cancelled():
@@ -143,7 +155,7 @@ class Journal:
                 return False
             start += got
             filled = kept + got
-            if any(buffer.find(needle, 0, filled) >= 0 for needle in needles):
+            if any(_stands_in(buffer, filled, *one) for one in sought):
                 return True
             kept = min(overlap, filled)
             view[:kept] = bytes(view[filled - kept : filled])
@@ -231,6 +243,33 @@ class Journal:
             offset,
             len(raw),
         )
+
+
+def _rarest(needle: bytes) -> tuple[int, int]:
+    """The byte of the needle that text is least likely to hold, and where it stands."""
+    ranks = [rank if (rank := _BY_COMMONNESS.find(byte)) >= 0 else _RARE for byte in needle]
+    at = ranks.index(max(ranks)) if ranks else 0
+    return (needle[at] if needle else 0), at
+
+
+def _stands_in(buffer: bytearray, filled: int, needle: bytes, rare: int, at: int) -> bool:
+    """Whether the needle stands in the first `filled` bytes.
+
+    Looking for its rarest byte runs at the speed of memory, several times that of looking for the whole;
+    where the byte turns out to be common, the whole is looked for after all.
+    """
+    if not needle:
+        return True
+    patience = filled >> 11
+    found = buffer.find(rare, at, filled)
+    while found >= 0:
+        if buffer.startswith(needle, found - at, filled):
+            return True
+        patience -= 1
+        if patience < 0:
+            return buffer.find(needle, found - at, filled) >= 0
+        found = buffer.find(rare, found + 1, filled)
+    return False
 
 
 def _facets(line: EntryLine) -> tuple[str, str]:

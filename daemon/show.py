@@ -46,6 +46,9 @@ _LEAVES: Final = 8
 _GIST: Final = 400
 """Characters of an entry that are made ready for the screen, which cuts them to its width."""
 
+_SHORT: Final = 24
+"""Characters of a second argument that is shown."""
+
 _HEADER: Final = 65_536
 """Bytes in which the first line of a file is sought."""
 
@@ -219,7 +222,7 @@ def message_gist(message: Json) -> str:
     text = _content(message.get("content"))
     match message.get("role"):
         case "toolResult":
-            return f"{message.get('toolName')}{' failed' if message.get('isError') else ''}: {text}"
+            return f"{message.get('toolName')}{' failed' if message.get('isError') else ''}: {_result(text)}"
         case "bashExecution":
             return f"$ {message.get('command')}"
         case "system":
@@ -228,6 +231,20 @@ def message_gist(message: Json) -> str:
         case "assistant" if message.get("stopReason") in ("aborted", "error"):
             return f"{text} ({message.get('errorMessage') or message['stopReason']})".strip()
     return text
+
+
+def _result(text: str) -> str:
+    """The result of one of our own tools is JSON: of a note its content counts, else its path."""
+    if not text.startswith('{"source":'):
+        return text
+    try:
+        result = decode_object(text.encode())
+    except ValueError:
+        return text
+    file = result.get("file")
+    if isinstance(file, dict):
+        return str(file.get("content") or file.get("path"))
+    return _json({key: value for key, value in result.items() if key != "source"})
 
 
 def summary_gist(summary: object) -> str:
@@ -319,14 +336,19 @@ def _content(content: object) -> str:
 
 def _block(block: Json) -> str:
     if block.get("type") == "toolCall":
-        arguments = block.get("arguments")
-        values = list(arguments.values()) if isinstance(arguments, dict) else []
-        first = next((value for value in values if isinstance(value, str)), "")
-        return f"→ {block.get('name')}({first if len(values) <= 1 or not first else first + ', …'})"
+        return f"→ {block.get('name')}({_arguments(block.get('arguments'))})"
     if block.get("type") == "image":
         return "[image]"
     text = block.get("text")
     return text if isinstance(text, str) else ""
+
+
+def _arguments(arguments: object) -> str:
+    """The first text, and a short second one; what else there is shows as an ellipsis."""
+    values = list(arguments.values()) if isinstance(arguments, dict) else []
+    shown = [value for value in values[:1] if isinstance(value, str)]
+    shown += [value for value in values[1:2] if isinstance(value, str) and len(value) <= _SHORT and "\n" not in value]
+    return ", ".join([*shown, "…"] if len(shown) < len(values) else shown)
 
 
 # The facts below the tree

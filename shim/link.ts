@@ -97,7 +97,9 @@ export class Link {
 
 	/** The daemon that is there, or a new one that knows the session. */
 	async attach(): Promise<Peer> {
-		if (this.peer?.alive) return this.peer;
+		// One that died while nobody was asking is missed only now.
+		if (this.peer?.gone) this.lose(this.peer, this.peer.gone);
+		if (this.peer) return this.peer;
 		if (this.closed) throw new DaemonGone("the session is over");
 		if (this.starting) return this.starting;
 		if (Date.now() < this.notBefore) throw new DaemonGone("it was just lost and will be started again");

@@ -29,6 +29,8 @@ interface Pending {
 }
 
 export class Peer {
+	/** Why it cannot be asked any more. */
+	gone: DaemonGone | undefined;
 	private readonly child: ChildProcessWithoutNullStreams;
 	private readonly pending = new Map<number, Pending>();
 	private readonly ready: Promise<Lines["Ready"]>;
@@ -36,7 +38,6 @@ export class Peer {
 	private parts: Buffer[] = [];
 	private stderr = "";
 	private lastId = 0;
-	private gone: DaemonGone | undefined;
 
 	constructor(command: readonly string[], cwd: string, env: NodeJS.ProcessEnv) {
 		this.ready = new Promise((resolve) => {

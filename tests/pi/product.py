@@ -78,18 +78,30 @@ def window_numbers(session: SessionView) -> list[int]:
 
 def daemons(pi: _Process) -> list[int]:
     """The process ids of the daemons that this Pi has started and that run."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if parent == pi.pid and b"pi-contextd" in command:
-            found.append(int(folder.name))
-    return found
+    pids = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
+    return [pid for pid in pids if _parent(pid) == pi.pid and b"pi-contextd" in _command(pid)]
 
 
 def daemon(pi: _Process) -> int:
     [pid] = daemons(pi)
     return pid
+
+
+def runs(pid: int) -> bool:
+    """Whether this process runs; one that nobody has asked for its exit code does not."""
+    return _parent(pid) is not None
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state == "Z" else int(parent)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

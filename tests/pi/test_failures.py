@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pi.harness import Call, Json, PiHome, RpcPi, SessionView, Step, Usage, message_text, wait_until
@@ -22,6 +20,7 @@ from pi.product import (
     extensions,
     live,
     notices,
+    runs,
     texts,
     types,
     window_numbers,
@@ -105,7 +104,7 @@ def texts_of(entries: list[Json], role: str) -> list[str]:
 
 def test_a_cancelled_summary_leaves_the_old_window_and_held_input_is_resent(home: PiHome) -> None:
     """Seed, failure policy; facts 5: abort during the summary makes Pi report a cancelled navigation."""
-    home.script(Step(tools=[NEW]), Step(text="held answered"), summary=[gated()])
+    home.script(Step(text="window zero", tools=[NEW]), Step(text="held answered"), summary=[gated()])
     with home.rpc() as pi:
         roll_over_and_hold(home, pi, "held")
         assert pi.call("abort")["success"]
@@ -113,22 +112,6 @@ def test_a_cancelled_summary_leaves_the_old_window_and_held_input_is_resent(home
         check_old_window_went_on(home, pi, "cancelled")
     assert live(home)[:2] == OLD_WINDOW
     assert live(home)[-1] == "user: held"
-
-
-def test_a_summary_cancelled_with_escape_leaves_the_old_window(home: PiHome) -> None:
-    """Facts 5, in the terminal: the draft stays, and what was submitted is answered in the old window."""
-    home.script(Step(tools=[NEW]), Step(text="held answered"), summary=[gated()])
-    with home.tui() as pi:
-        pi.submit("the task")
-        home.gate("summary").wait_reached()
-        pi.submit("held")
-        pi.wait_editor(lambda text: text == "")
-        pi.type("a draft")
-        pi.key("esc")
-        pi.wait_screen("was not started")
-        pi.wait_screen("held answered")
-        assert pi.editor() == "a draft"
-    assert live(home)[:2] == OLD_WINDOW
 
 
 def test_a_steer_archived_by_nobody_is_answered_when_the_rollover_fails(home: PiHome) -> None:
@@ -150,7 +133,9 @@ def test_a_steer_archived_by_nobody_is_answered_when_the_rollover_fails(home: Pi
         home.gate("summary").open()
         answered(pi, "the prompt answered")
         check_old_window_went_on(home, pi, "the model is broken")
-    assert texts(home.session(), "user")[-2:] == ["steered", "held"]
+    resent = texts(home.session(), "user")[-2:]
+    # Pi 1.6.0 puts the prompt off until settled handlers are through, and so ahead of what one of them sends (facts 19).
+    assert resent == {"0.85.0": ["steered", "held"], "1.6.0": ["held", "steered"]}[home.version]
 
 
 def test_a_summary_that_cannot_be_written_brings_the_leaf_back_to_the_old_branch(home: PiHome) -> None:
@@ -208,8 +193,10 @@ def test_a_second_new_context_in_the_same_turn_is_an_error_and_one_rollover_happ
         assert pi.extension_errors == []
         assert notices(pi, "error") == []
     session = home.session()
-    results = [entry["message"]["isError"] for entry in session.of_type("message/toolResult")]
-    assert results == [False, True]
+    first, *others = [entry["message"]["isError"] for entry in session.of_type("message/toolResult")]
+    assert not first
+    # Its calls run one after the other, and Pi 0.85.0 skips one after an abort where 1.6.0 makes it fail.
+    assert others == {"0.85.0": [], "1.6.0": [True]}[home.version]
     assert window_numbers(session) == [0, 1]
     assert len(session.of_type(INTENT)) == 1
 
@@ -322,6 +309,30 @@ def test_reload_during_the_summary_makes_one_window_and_held_input_follows_its_m
     assert live(home) == ["a marker", "assistant: the end", "user: held"]
 
 
+def test_a_new_session_is_the_way_out_of_a_summary_that_hangs_in_the_terminal(home: PiHome) -> None:
+    """Escape and abort do not reach a summary that an extension asked for: Pi binds them to its own selector.
+
+    The draft is still there, and the session that was left is closed properly when it is opened again.
+    """
+    home.script(Step(tools=[NEW]), Step(text="in the new session"), summary=[gated()])
+    with home.tui() as pi:
+        pi.submit("the task")
+        home.gate("summary").wait_reached()
+        pi.submit("/new")
+        pi.wait_screen("New session started")
+        pi.submit("another task")
+        pi.wait_screen("in the new session")
+    assert live(home) == ["a marker", "user: another task"]
+    left = SessionView.read(home.session_files()[0])
+    assert "branch_summary" not in left.types
+    home.script(Step(text="resumed"))
+    with home.rpc(args=["--session", str(home.session_files()[0])]) as pi_again:
+        pi_again.prompt("go on")
+        answered(pi_again, "resumed")
+        assert len([text for text in notices(pi_again) if "was not started" in text]) == 1
+    assert live(home)[:2] == OLD_WINDOW
+
+
 def test_reload_in_the_terminal_during_the_summary_loses_nothing(home: PiHome) -> None:
     """Facts 21, by the command that a person types."""
     home.script(Step(tools=[NEW]), Step(text="the end"), Step(text="held answered"), summary=[gated()])
@@ -346,7 +357,7 @@ def test_kill_of_pi_leaves_no_daemon_within_a_second(home: PiHome) -> None:
         pi.call("get_state")
         child = daemon(pi)
         pi.kill()
-        wait_until(lambda: not Path(f"/proc/{child}").exists(), "end of the daemon", deadline=1)
+        wait_until(lambda: not runs(child), "end of the daemon", deadline=1)
 
 
 def test_quit_of_pi_leaves_no_daemon_within_a_second(home: PiHome) -> None:
@@ -355,7 +366,7 @@ def test_quit_of_pi_leaves_no_daemon_within_a_second(home: PiHome) -> None:
         pi.call("get_state")
         child = daemon(pi)
         assert pi.close() == 0
-        wait_until(lambda: not Path(f"/proc/{child}").exists(), "end of the daemon", deadline=1)
+        wait_until(lambda: not runs(child), "end of the daemon", deadline=1)
 
 
 def test_a_replaced_session_leaves_one_daemon(home: PiHome) -> None:

@@ -412,6 +412,21 @@ def test_08_a_steer_that_was_archived_unanswered_is_resent_before_held_input(hom
     ]
 
 
+def test_08_a_steer_that_waits_in_the_terminal_at_the_abort_is_put_into_the_editor(home: PiHome) -> None:
+    """In the terminal an abort gives back what is queued, as Escape does; the draft there stays, nothing is lost."""
+    home.script(Step(tools=[NEW], wait_for="work"), Step(text="the end"))
+    with home.tui() as pi:
+        pi.submit("the task")
+        home.gate("work").wait_reached()
+        pi.submit("steered")
+        pi.wait_screen("Steering: steered")
+        pi.type("a draft")
+        home.gate("work").open()
+        pi.wait_screen("the end")
+        assert (pi.editor() or "").split() == ["steered", "a", "draft"]
+    assert live(home) == ["a marker"]
+
+
 def test_08_a_follow_up_that_waited_at_the_abort_is_answered_once(home: PiHome) -> None:
     """Facts 4.3: it is answered in the old window by Pi 0.85.0, in the new one by 1.6.0."""
     home.script(Step(tools=[NEW], wait_for="work"))

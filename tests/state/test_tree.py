@@ -100,9 +100,9 @@ def test_an_interval_is_the_path_below_its_base_or_says_why_there_is_none(
 ) -> None:
     tree = empty()
     tree.add(entries)
-    path, complete, _missing = path_model(entries, leaf)
+    path, complete, missing = path_model(entries, leaf)
     names = [entry.id for entry in path]
-    whole = complete if base is None else base in names or base == leaf
+    whole = complete if base is None else base in (*names, missing)
     below = path[names.index(base) + 1 :] if base in names else path
     found = tree.interval(leaf, base, limit)
     if base == leaf:

@@ -1,0 +1,349 @@
+"""The daemon is killed, hangs or cannot be started, in real Pi on both versions: Pi goes on (design 3 and 7)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pi.harness import Call, Gate, PiHome, RpcPi, Step, TuiPi, wait_until
+from pi.product import ARCHIVE, INTENT, NEW, SNAPSHOT, answered, daemon, live, notices, runs, window_numbers
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the daemon through /proc")
+
+ANSWERS = 2.0
+"""Seconds in which a prompt, an abort and /new answer beyond the model's own time, whatever the daemon does."""
+
+
+def kill_daemon(pi: RpcPi | TuiPi) -> None:
+    pid = daemon(pi)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not runs(pid), "end of the daemon")
+
+
+@contextmanager
+def stopped_daemon(pi: RpcPi) -> Iterator[int]:
+    """The daemon hangs; the shim should end it, and if it does not, this does."""
+    pid = daemon(pi)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pid
+    finally:
+        if runs(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def lost(pi: RpcPi) -> list[str]:
+    return [text for text in notices(pi) if "no answer from the daemon" in text]
+
+
+def check_whole(home: PiHome, windows: int) -> None:
+    """Every window that was left has all its parts, each once."""
+    session = home.session()
+    assert window_numbers(session) == list(range(windows))
+    assert [len(session.of_type(kind)) for kind in ("branch_summary", ARCHIVE, SNAPSHOT)] == [windows - 1] * 3
+
+
+# --- killed ---
+
+
+def test_killed_while_idle_it_is_started_again_and_the_next_rollover_works(home: PiHome) -> None:
+    """Design 7: the shim says so once, restarts it, re-syncs."""
+    home.script(Step(text="ready"), Step(tools=[NEW]), Step(text="the end"))
+    with home.rpc() as pi:
+        pi.prompt("start")
+        answered(pi, "ready")
+        before = daemon(pi)
+        kill_daemon(pi)
+        pi.prompt("the task")
+        answered(pi, "the end")
+        assert daemon(pi) != before
+        assert len(lost(pi)) == 1
+        assert pi.extension_errors == []
+    check_whole(home, 2)
+    assert live(home) == ["a marker"]
+
+
+def test_killed_again_and_again_it_is_started_each_time(home: PiHome) -> None:
+    """Design 7: with backoff; a prompt is answered by Pi all the same."""
+    home.script(*[Step(text=f"answer {number}") for number in range(4)])
+    with home.rpc() as pi:
+        for number in range(4):
+            pi.prompt(f"prompt {number}")
+            answered(pi, f"answer {number}")
+            wait_until(lambda: status(pi), "daemon")
+            kill_daemon(pi)
+        assert pi.extension_errors == []
+    assert len(live(home)) == 8
+
+
+def status(pi: RpcPi) -> bool:
+    """Ask for the status and tell whether it came."""
+    after = len(notices(pi))
+    pi.prompt("/context status")
+    return any(text.startswith("contextd ") for text in notices(pi)[after:])
+
+
+def test_killed_during_a_tool_call_the_call_of_new_context_after_it_works(home: PiHome) -> None:
+    """Design 7."""
+    gate = home.gate("tool")
+    home.script(Step(tools=[wait_at(gate)]), Step(tools=[NEW]), Step(text="the end"))
+    with home.rpc() as pi:
+        pi.prompt("the task")
+        gate.wait_reached()
+        kill_daemon(pi)
+        gate.open()
+        answered(pi, "the end")
+        assert len(lost(pi)) == 1
+        assert pi.extension_errors == []
+    check_whole(home, 2)
+
+
+def wait_at(gate: Gate) -> Call:
+    """A call of Pi's own bash that lasts until the gate is opened."""
+    at = gate.folder / gate.name
+    return Call("bash", {"command": f"touch {at}.reached; while [ ! -e {at} ]; do sleep 0.01; done"})
+
+
+def test_killed_during_the_summary_the_rollover_is_completed_with_its_turn(home: PiHome) -> None:
+    """Design 4, step 8: with its turn when only the daemon was restarted; held input follows the marker."""
+    home.script(
+        Step(tools=[NEW]),
+        Step(text="the end"),
+        Step(text="held answered"),
+        summary=[Step(text="summed up", wait_for="summary")],
+    )
+    with home.rpc() as pi:
+        pi.prompt("the task")
+        home.gate("summary").wait_reached()
+        kill_daemon(pi)
+        pi.send("prompt", message="held")
+        pi.call("get_state")
+        home.gate("summary").open()
+        answered(pi, "held answered")
+        assert len(lost(pi)) == 1
+        assert notices(pi, "error") == []
+        assert pi.extension_errors == []
+    check_whole(home, 2)
+    assert live(home) == ["a marker", "assistant: the end", "user: held"]
+
+
+def test_killed_between_the_tool_and_settle_the_rollover_is_completed(home: PiHome) -> None:
+    """Design 4, step 8: the intent stands in the session, so another daemon goes on from it."""
+    gate = home.gate("tool")
+    home.script(Step(tools=[wait_at(gate)]), Step(text="the end"))
+    with home.rpc() as pi:
+        pi.prompt("the task")
+        gate.wait_reached()
+        # The command records the intent; the abort ends the tool, and Pi settles without the daemon that was asked.
+        pid = daemon(pi)
+        name = pi.send("prompt", message="/context rollover")
+        pi.wait_for(lambda event: event["type"] == "entry_appended" and event["entry"]["customType"] in INTENT)
+        os.kill(pid, signal.SIGKILL)
+        assert pi.response(name)["success"]
+        gate.open()
+        answered(pi, "the end")
+        assert pi.extension_errors == []
+    check_whole(home, 2)
+
+
+def test_killed_while_a_response_streams_pi_goes_on(home: PiHome) -> None:
+    """Design 7."""
+    home.script(Step(text="streamed", wait_for="answer"), Step(tools=[NEW]), Step(text="the end"))
+    with home.rpc() as pi:
+        pi.prompt("the task")
+        home.gate("answer").wait_reached()
+        kill_daemon(pi)
+        home.gate("answer").open()
+        answered(pi, "streamed")
+        pi.prompt("more")
+        answered(pi, "the end")
+        assert len(lost(pi)) == 1
+        assert pi.extension_errors == []
+    check_whole(home, 2)
+
+
+# --- hung ---
+
+
+def test_while_it_hangs_a_prompt_is_answered(home: PiHome) -> None:
+    """Design 7: within 2 s; facts 21: without deadlines it would stop the request."""
+    home.script(Step(text="ready"), Step(text="the answer"), Step(tools=[NEW]), Step(text="the end"))
+    with home.rpc() as pi:
+        pi.prompt("start")
+        answered(pi, "ready")
+        with stopped_daemon(pi) as pid:
+            pi.send("prompt", message="the task")
+            answered(pi, "the answer", deadline=ANSWERS)
+            wait_until(lambda: not runs(pid), "end of the daemon that hangs")
+        assert len(lost(pi)) == 1
+        pi.prompt("roll over")
+        answered(pi, "the end")
+        assert pi.extension_errors == []
+    check_whole(home, 2)
+
+
+def test_while_it_hangs_an_abort_works(home: PiHome) -> None:
+    """Design 7: within 2 s, also while the model answers and while a tool of ours waits for the daemon."""
+    home.script(Step(text="never", wait_for="answer"), Step(tools=[NEW]), Step(text="the end"))
+    with home.rpc() as pi:
+        pi.prompt("the task")
+        home.gate("answer").wait_reached()
+        with stopped_daemon(pi):
+            aborting = pi.send("abort")
+            assert pi.response(aborting, deadline=ANSWERS)["success"]
+            pi.wait_for("agent_settled", deadline=ANSWERS)
+        after = pi.mark
+        wait_until(lambda: status(pi), "another daemon")
+        with stopped_daemon(pi):
+            pi.send("prompt", message="roll over")
+            pi.wait_for("agent_start", after=after)
+            aborting = pi.send("abort")
+            assert pi.response(aborting, deadline=ANSWERS)["success"]
+            pi.wait_for("agent_settled", after=after, deadline=ANSWERS)
+        assert pi.extension_errors == []
+
+
+def test_while_it_hangs_a_new_session_starts(home: PiHome) -> None:
+    """Design 7: /new within 2 s."""
+    home.script(Step(text="ready"), Step(tools=[NEW]), Step(text="the end"))
+    with home.rpc() as pi:
+        pi.prompt("start")
+        answered(pi, "ready")
+        with stopped_daemon(pi) as pid:
+            assert pi.call("new_session", deadline=ANSWERS)["success"]
+            wait_until(lambda: not runs(pid), "end of the daemon that hangs")
+        pi.prompt("the task")
+        answered(pi, "the end")
+        assert pi.extension_errors == []
+    check_whole(home, 2)
+
+
+def test_hanging_during_the_summary_the_rollover_ends_in_a_window(home: PiHome) -> None:
+    """Design 4, step 8 and design 7."""
+    home.script(Step(tools=[NEW]), Step(text="the end"), summary=[Step(text="summed up", wait_for="summary")])
+    with home.rpc() as pi:
+        pi.prompt("the task")
+        home.gate("summary").wait_reached()
+        with stopped_daemon(pi):
+            home.gate("summary").open()
+            answered(pi, "the end")
+        assert len(lost(pi)) == 1
+        assert pi.extension_errors == []
+    check_whole(home, 2)
+
+
+# --- never there ---
+
+
+FAKE = """\
+import json, sys
+def say(line): print(json.dumps({"jsonrpc": "2.0", **line}), flush=True)
+say({"method": "ready", "params": {"protocol": 99, "version": "9.9.9", "pid": 1}})
+for line in sys.stdin:
+    request = json.loads(line)
+    text = "this is pi-contextd 9.9.9, which speaks protocol 99; install the same version of both"
+    if "id" in request:
+        say({"id": request["id"], "error": {"code": -32001, "message": text}})
+"""
+
+
+def fake_of_another_version(home: PiHome) -> str:
+    program = home.root / "fake.py"
+    program.write_text(FAKE)
+    return f'["{sys.executable}", "{program}"]'
+
+
+COMMANDS = {
+    "a missing file": lambda home: str(home.root / "no-such-program"),
+    "a program that exits at once": lambda _: "/bin/false",
+    "a program that says something else": lambda _: '["/bin/echo", "hello"]',
+    "another protocol version": fake_of_another_version,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_a_daemon_pi_is_usable_and_one_line_says_how_to_mend_it(home: PiHome, command: str) -> None:
+    """Design 7; and with nothing to ask, the model has no tool that could not work."""
+    home.script(Step(text="one"), Step(text="two"))
+    with home.rpc(env={"PI_CONTEXTD_COMMAND": COMMANDS[command](home)}) as pi:
+        pi.prompt("first")
+        answered(pi, "one")
+        pi.prompt("second")
+        answered(pi, "two")
+        assert pi.call("new_session")["success"]
+        assert pi.extension_errors == []
+        [line] = notices(pi)[:1]
+        assert "\n" not in line
+        assert "pi-contextd" in line
+        assert "install" in line
+        assert len(notices(pi)) <= 2, "once for each session"
+        assert pi.close() == 0
+    assert live(home) == ["user: first", "assistant: one", "user: second"]
+    assert "new_context" not in home.requests("main")[-1].tools
+
+
+def test_without_a_daemon_print_mode_answers_and_tells_on_stderr(home: PiHome) -> None:
+    """Design 7: stdout belongs to the answer."""
+    home.script(Step(text="printed"))
+    ran = home.run_print("say it", env={"PI_CONTEXTD_COMMAND": str(home.root / "no-such-program")})
+    assert (ran.stdout, ran.returncode) == ("printed\n", 0)
+    assert "PI_CONTEXTD_COMMAND" in ran.stderr
+    assert len(ran.stderr.strip().split("\n")) == 1
+
+
+def test_summaries_hidden_before_stay_hidden_when_the_daemon_is_gone_for_good(home: PiHome) -> None:
+    """Design 3, deadlines: the shim keeps hiding what the last answer hid."""
+    launcher = home.root / "launcher"
+    launcher.symlink_to(Path(sys.executable).parent / "pi-contextd")
+    home.script(Step(tools=[NEW]), Step(text="rolled over"), Step(text="without it"), Step(text="still without"))
+    with home.rpc(env={"PI_CONTEXTD_COMMAND": str(launcher)}) as pi:
+        pi.prompt("the task")
+        answered(pi, "rolled over")
+        pid = next(iter(children(pi)))
+        launcher.unlink()
+        os.kill(pid, signal.SIGKILL)
+        pi.prompt("go on")
+        answered(pi, "without it")
+        pi.prompt("and on")
+        answered(pi, "still without")
+        assert pi.extension_errors == []
+        assert len(lost(pi)) == 1
+    assert live(home) == [
+        "a marker",
+        "assistant: rolled over",
+        "user: go on",
+        "assistant: without it",
+        "user: and on",
+    ]
+
+
+def children(pi: RpcPi) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pi.pid)], capture_output=True, text=True, check=True)  # noqa: S607
+    return [int(pid) for pid in found.stdout.split()]
+
+
+# --- recorded ---
+
+
+def test_a_recording_made_in_pi_is_accepted_by_replay(home: PiHome) -> None:
+    """Design 3, record and replay."""
+    home.script(Step(text="window zero", tools=[NEW]), Step(tools=[NEW]), Step(text="the end"))
+    recording = home.root / "recording.jsonl"
+    with home.rpc(env={"PI_CONTEXTD_RECORD": str(recording)}) as pi:
+        pi.prompt("the task")
+        answered(pi, "the end")
+        pi.prompt("/context status")
+        assert pi.extension_errors == []
+        assert pi.close() == 0
+    assert recording.stat().st_mode & 0o077 == 0
+    program = Path(sys.executable).parent / "pi-contextd"
+    ran = subprocess.run([program, "replay", str(recording)], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "every answer is as recorded" in ran.stdout
