@@ -135,6 +135,7 @@ class Host:
             ui=self._peer.ui,
             mode=self._settings.mode,
             reserve=self._settings.reserve,
+            shaking=self._settings.shaking,
             ancestors=lineage.ancestors,
         )
         self._hosted[event.session_id] = _Hosted(session, journal, lineage)
@@ -184,6 +185,9 @@ class Host:
         hosted.journal.remember(hosted.session.tree, event.entries)
 
     def _session_shutdown(self, event: ev.SessionShutdown) -> fx.Reply:
+        for (session_id, _), cancelled in list(self._searches.items()):
+            if session_id == event.session_id:
+                cancelled.set()
         self._of(event.session_id).close()
         del self._hosted[event.session_id]
         return fx.Reply()

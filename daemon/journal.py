@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from daemon.jsonio import decode_as, decode_object, encode
+from daemon.jsonio import decode_as, decode_object, encode, well_formed
 from protocol.entries import EntryHead, EntryLine, MessageLine, SessionHeader
 from state.tree import Cancelled, Tree
 
@@ -124,33 +124,33 @@ class Journal:
         """The entry's line, made valid for a strict reader; None when it cannot be read any more."""
         if head.offset == _MEMORY:
             return self._memory.get(head.id)
-        if self._fd is None:
+        fd = self._fd
+        if fd is None:
             return None
-        line = os.pread(self._fd, head.length, head.offset)
         try:
-            line.decode()
-            msgspec.json.decode(line, type=msgspec.Raw)
-        except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
-            try:
-                return encode(decode_object(line))
-            except (ValueError, RecursionError):
-                return None
-        return line
+            line = os.pread(fd, head.length, head.offset)
+        except OSError:  # closed meanwhile, under a search
+            return None
+        return line if _is_strict(line) else _mended(line)
 
     def scan(self, start: int, end: int, needles: Sequence[bytes], cancelled: Cancelled) -> bool:
         """Whether the bytes [start, end) hold one of the needles.
 
         Read block by block into one buffer: a mapped file would kill the process when Pi truncates it.
         """
-        if self._fd is None:
+        fd = self._fd
+        if fd is None:
             return True
         overlap = max(len(needle) for needle in needles) - 1
         sought = [(needle, *_rarest(needle)) for needle in needles]
-        buffer = bytearray(min(_SCAN, max(end - start, overlap + 1)))
+        buffer = bytearray(min(max(_SCAN, 2 * overlap), max(end - start, overlap + 1)))
         view = memoryview(buffer)
         kept = 0
         while start < end and not cancelled():
-            got = os.preadv(self._fd, [view[kept : kept + min(len(buffer) - kept, end - start)]], start)
+            try:
+                got = os.preadv(fd, [view[kept : kept + min(len(buffer) - kept, end - start)]], start)
+            except OSError:  # closed meanwhile, under a search
+                return True
             if got == 0:
                 return False
             start += got
@@ -272,20 +272,43 @@ def _stands_in(buffer: bytearray, filled: int, needle: bytes, rare: int, at: int
     return False
 
 
+def _is_strict(line: bytes) -> bool:
+    try:
+        line.decode()
+        msgspec.json.decode(line, type=Raw)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _mended(line: bytes) -> bytes | None:
+    """The line for a strict reader, as much of it byte for byte as can be: what is shown must be found in the file."""
+    mended = well_formed(line)
+    if _is_strict(mended):
+        return mended
+    try:
+        return encode(decode_object(line))
+    except (ValueError, RecursionError):
+        return None
+
+
+_TAGS: Final[dict[str, Callable[[EntryLine], str]]] = {
+    "branch_summary": lambda line: line.from_id,
+    "thinking_level_change": lambda line: line.thinking_level,
+    "model_change": lambda line: f"{line.provider}/{line.model_id}" if line.provider and line.model_id else "",
+    "context_edit": lambda line: line.target_id,
+    "compaction": lambda line: line.first_kept_entry_id or "",
+    "custom_message": lambda line: "text" if bytes(line.content)[:1] == b'"' else "",
+}
+
+
 def _facets(line: EntryLine) -> tuple[str, str]:
     """`kind` and `tag` of an entry, see `EntryHead`."""
     message = line.message
     if message is not None:
         return message.role, message.tool_name if message.role == "toolResult" else message.stop_reason
-    match line.type:
-        case "branch_summary":
-            return "", line.from_id
-        case "thinking_level_change":
-            return "", line.thinking_level
-        case "model_change":
-            return "", f"{line.provider}/{line.model_id}" if line.provider and line.model_id else ""
-    text = line.type == "custom_message" and bytes(line.content)[:1] == b'"'
-    return line.custom_type, "text" if text else ""
+    tag = _TAGS.get(line.type)
+    return line.custom_type, "" if tag is None else tag(line)
 
 
 def _decode_oddly(raw: bytes) -> EntryLine | None:
@@ -306,6 +329,8 @@ def _decode_oddly(raw: bytes) -> EntryLine | None:
         parent_id=text(entry, "parentId") or None,
         custom_type=text(entry, "customType"),
         from_id=text(entry, "fromId"),
+        target_id=text(entry, "targetId"),
+        first_kept_entry_id=text(entry, "firstKeptEntryId"),
         thinking_level=text(entry, "thinkingLevel"),
         provider=text(entry, "provider"),
         model_id=text(entry, "modelId"),

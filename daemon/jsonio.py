@@ -8,7 +8,8 @@ codex-and-sidecar 2.4). Nothing here knows what the JSON means.
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn, TypeVar
+import re
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -16,16 +17,53 @@ T = TypeVar("T")
 
 encode = msgspec.json.Encoder().encode
 
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)"
+)
+_LONE: Final = len(rb"\ud800")
+"""A surrogate without its other half; a pair is longer, any other escape shorter."""
+
+_REPLACEMENT: Final = "\ufffd".encode()
+
+_DEPTH: Final = 100
+"""Levels of nesting that `shallow` keeps; whoever asks for it reads two."""
+
+_TOKEN: Final = re.compile(
+    rb'[ \t\n\r]*(?:([\[{])|([\]}])|([,:])|'
+    rb'("(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+")|'
+    rb"(?:true|false|null|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)(?![\w.+-]))"
+)
+_SPACE: Final = b" \t\n\r"
+
+_BAD_ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|)')
+_DIGITS: Final = 1000
+"""Digits up to which an integer is read as one; JavaScript has none of more than 309."""
+
+
+class TooDeepError(ValueError):
+    """JSON that is nested deeper than a recursive reader can go."""
+
+
+def decode_value(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """JSON as JavaScript would read it; ValueError when it is none."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _decode_leniently(raw)
+
 
 def decode_object(raw: bytes) -> dict[str, Any]:
     """One JSON object as JavaScript would read it; ValueError when it is none."""
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        value = _decode_leniently(raw)
+    value = decode_value(raw)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - one kind of error for one kind of failure
     return value
+
+
+def well_formed(raw: bytes) -> bytes:
+    """The same JSON with U+FFFD for what no strict reader takes, and every other byte as it was."""
+    valid = raw.decode("utf-8", "replace").encode()
+    return _ESCAPE.sub(lambda escape: _REPLACEMENT if len(escape[0]) == _LONE else escape[0], valid)
 
 
 def decode_as(raw: bytes, shape: type[T]) -> T:
@@ -36,11 +74,82 @@ def decode_as(raw: bytes, shape: type[T]) -> T:
         return msgspec.convert(decode_object(raw), shape)
 
 
-def _decode_leniently(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+def decode_damaged(raw: bytes) -> dict[str, Any]:
+    """An object that is none for JavaScript, since strings in it hold control characters or escapes that do not exist.
+
+    Such a backslash stands for itself. ValueError when that is not all that is wrong.
+    """
+    text = _BAD_ESCAPE.sub(lambda escape: escape[0] if len(escape[0]) > 1 else r"\\", raw.decode("utf-8", "replace"))
+    value = _decode_leniently(text.encode(), strict=False)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one kind of error for one kind of failure
+    return value
+
+
+def shallow(raw: bytes) -> bytes:
+    """The same JSON with null for what is nested very deeply; ValueError when it is none. Not recursive."""
+    parts: list[bytes] = []
+    opened = bytearray()
+    kept = at = 0
+    wants = "value"
+    end = len(raw.rstrip(_SPACE))
+    while at < end or opened or wants != "end":
+        token = _TOKEN.match(raw, at, end)
+        if token is None:
+            raise ValueError("not JSON")
+        kind = (token.lastindex or 0) if token.lastindex else 5
+        sign = token[0][-1:] if kind <= _SIGN else b""
+        inside = opened[-1:]
+        wants = _follow(wants, kind, sign, inside)
+        if kind == _OPEN:
+            opened += sign
+            if len(opened) == _DEPTH:
+                parts.append(raw[kept : token.end() - 1])
+        elif kind == _CLOSE:
+            if len(opened) == _DEPTH:
+                parts.append(b"null")
+                kept = token.end()
+            del opened[-1:]
+            wants = "comma" if opened else "end"
+        at = token.end()
+    return b"".join([*parts, raw[kept:]])
+
+
+_OPEN, _CLOSE, _SIGN, _STRING = 1, 2, 3, 4
+
+
+def _follow(wants: str, kind: int, sign: bytes, inside: bytes) -> str:
+    """What is wanted after this token, in the grammar of JSON."""
+    match wants, kind:
+        case ("value" | "first", 1):
+            return "key or close" if sign == b"{" else "first"
+        case ("key or close" | "key", 4):
+            return "colon"
+        case ("value" | "first", 4 | 5):
+            return "comma" if inside else "end"
+        case ("colon", 3) if sign == b":":
+            return "value"
+        case ("comma", 3) if sign == b",":
+            return "key" if inside == b"{" else "value"
+        case ("first", 2) if sign == b"]":
+            return "closed"
+        case ("key or close", 2) if sign == b"}":
+            return "closed"
+        case ("comma", 2) if sign == (b"}" if inside == b"{" else b"]"):
+            return "closed"
+    raise ValueError("not JSON")
+
+
+def _decode_leniently(raw: bytes, *, strict: bool = True) -> Any:  # noqa: ANN401 - any JSON value
+    text = raw.decode("utf-8", "replace")
     try:
-        return _scrub(json.loads(raw.decode("utf-8", "replace"), parse_constant=_refuse))
+        return _scrub(json.loads(text, parse_constant=_refuse, parse_int=_integer, strict=strict))
     except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+        raise TooDeepError("nested too deeply") from error
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _DIGITS else float(digits)
 
 
 def _refuse(constant: str) -> NoReturn:

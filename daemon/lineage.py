@@ -37,19 +37,25 @@ class Lineage:
             if path in seen:
                 break
             seen.add(path)
-            if not path.is_file():
+            opened = self._open(path)
+            if opened is None:
                 found.append(Ancestor(str(path), None))
                 break
-            journal, tree = self._open(path)
+            journal, tree = opened
             found.append(Ancestor(str(path), tree))
         return found
 
-    def _open(self, path: Path) -> tuple[Journal, Tree]:
+    def _open(self, path: Path) -> tuple[Journal, Tree] | None:
+        if not path.is_file():
+            return None
         if path not in self._known:
             journal = Journal(path)
             self._known[path] = journal, Tree(journal.raw, journal.scan)
         journal, tree = self._known[path]
-        journal.refresh(tree)
+        try:
+            journal.refresh(tree)
+        except OSError:  # not ours to read
+            return None
         return journal, tree
 
     def close(self) -> None:

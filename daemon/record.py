@@ -63,7 +63,7 @@ class Recorder:
     """Writes a recording. It is also the source of time and ids, since it has to know what was drawn."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._start = time.monotonic_ns()
         self._now: int | None = None
         self._ids: list[str] = []
@@ -106,7 +106,13 @@ class Recorder:
         return (time.monotonic_ns() - self._start) // 1_000_000
 
     def _write(self, line: Line) -> None:
-        os.write(self._file, encode(line) + b"\n")
+        """A disk that is full ends the recording, never the daemon."""
+        if self._file is not None:
+            try:
+                os.write(self._file, encode(line) + b"\n")
+            except OSError:
+                os.close(self._file)
+                self._file = None
 
 
 def _readable(line: bytes) -> Any:  # noqa: ANN401 - an entry, or the text of a line that is none

@@ -148,7 +148,9 @@ class Server:
         if not isinstance(result, Search) or not isinstance(event, ev.ToolExecute):
             return result
         leave()
-        return await anyio.to_thread.run_sync(self._host.search, event, result, limiter=self._searchers)
+        # It changes nothing, so the end of the daemon need not wait for one that is stuck in a slow disk.
+        search = self._host.search
+        return await anyio.to_thread.run_sync(search, event, result, limiter=self._searchers, abandon_on_cancel=True)
 
     def _refusal(self, method: str, error: Exception) -> tuple[int, str]:
         """An exception as code and text. The text never holds content; what is unknown is only named in the log."""

@@ -16,6 +16,9 @@ from msgspec import Struct
 
 from state.errors import StateError
 from state.modes import AVAILABLE, DEFAULT, MODES
+from state.shake.command import Shaking
+from state.shake.economics import KEEP_RECENT
+from state.shake.planner import PROFILES, Rules
 
 KEY: Final = "contextd"
 
@@ -29,6 +32,7 @@ class Settings(Struct, frozen=True):
 
     mode: str = DEFAULT
     reserve: int = 0
+    shaking: Shaking = Shaking()
 
 
 def load(agent_dir: Path, cwd: Path, *, trusted: bool) -> Settings:
@@ -37,11 +41,41 @@ def load(agent_dir: Path, cwd: Path, *, trusted: bool) -> Settings:
     project = _read(cwd / ".pi" / "settings.json") if trusted else {}
     ours = {**_section(user, KEY), **_section(project, KEY)}
     compaction = {**_section(user, "compaction"), **_section(project, "compaction")}
-    reserve = compaction.get("reserveTokens")
     return Settings(
         mode=checked_mode(ours.get("mode", DEFAULT)),
-        reserve=reserve if isinstance(reserve, int) and not isinstance(reserve, bool) else 0,
+        reserve=_count(compaction.get("reserveTokens"), 0),
+        shaking=_shaking(
+            _section(_section(user, KEY), "shake"),
+            _section(_section(project, KEY), "shake"),
+            _count(compaction.get("keepRecentTokens"), KEEP_RECENT),
+        ),
     )
+
+
+def _shaking(user: dict[str, Any], project: dict[str, Any], keep_recent: int) -> Shaking:
+    """How `/shake` folds. The profile's source is named as a person finds it; protections add up."""
+    sources = ((project, "settings.json (project)"), (user, "settings.json (agent-directory)"))
+    found = next(((each["profile"], source) for each, source in sources if "profile" in each), ("default", "built in"))
+    name, source = found
+    if not isinstance(name, str) or name not in PROFILES:
+        raise SettingsError(f"{KEY}.shake.profile must be one of {', '.join(PROFILES)}.")
+    rules = Rules(
+        profile=PROFILES[name],
+        tools=(*_names(user, "protectTools"), *_names(project, "protectTools")),
+        paths=(*_names(user, "protectPaths"), *_names(project, "protectPaths")),
+    )
+    return Shaking(rules, source, keep_recent)
+
+
+def _names(section: dict[str, Any], key: str) -> tuple[str, ...]:
+    names = section.get(key, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SettingsError(f"{KEY}.shake.{key} must be a list of names or patterns.")
+    return tuple(names)
+
+
+def _count(value: object, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def checked_mode(mode: object) -> str:

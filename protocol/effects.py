@@ -41,6 +41,33 @@ class AppendMessage(Effect, frozen=True, kw_only=True, tag="append_message"):
     release_after: str | None = None
 
 
+class Replacement(Struct, frozen=True):
+    """What the model is to see in place of an entry's content."""
+
+    content: Any
+
+
+class ExpectLeaf(Effect, frozen=True, kw_only=True, tag="expect_leaf"):
+    """Throw unless this is the leaf and nothing runs: what follows was planned for just that."""
+
+    leaf_id: str | None
+
+
+class AppendContextEdit(Effect, frozen=True, kw_only=True, tag="append_context_edit"):
+    """Lay an overlay on an entry (Pi 0.87 or newer)."""
+
+    target_id: str
+    replacement: Replacement
+
+
+class Choose(Effect, frozen=True, kw_only=True, tag="choose"):
+    """Let the user choose; the answer comes back as the command with these arguments."""
+
+    title: str
+    options: dict[str, str]
+    command: str
+
+
 class AppendThinkingLevel(Effect, frozen=True, kw_only=True, tag="append_thinking_level"):
     """Record the thinking level on this branch; the level in force does not change."""
 
@@ -117,6 +144,9 @@ AnyEffect = (
     Capture
     | AppendEntry
     | AppendMessage
+    | ExpectLeaf
+    | AppendContextEdit
+    | Choose
     | AppendThinkingLevel
     | AppendModel
     | Navigate
@@ -161,9 +191,10 @@ class ContextReply(Reply, frozen=True, kw_only=True):
 
 
 class Verdict(Reply, frozen=True, kw_only=True):
-    """The answer to a `session_before_*` event."""
+    """The answer to `session_before_compact`. `unfold` names entries that are to be summarised in full."""
 
     cancel: bool = False
+    unfold: list[str] = []
 
 
 class ToolReply(Reply, frozen=True, kw_only=True):

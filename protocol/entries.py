@@ -15,8 +15,9 @@ ARCHIVE: Final = "codex-context-tree-archive"
 NOTE: Final = "codex-context-note"
 NOTE_SNAPSHOT: Final = "codex-context-note-snapshot"
 INTENT: Final = "codex-context-tree-intent"
+SHAKE: Final = "shake"
 
-OURS: Final = frozenset({WINDOW, ARCHIVE, NOTE, NOTE_SNAPSHOT, INTENT})
+OURS: Final = frozenset({WINDOW, ARCHIVE, NOTE, NOTE_SNAPSHOT, INTENT, SHAKE})
 """The custom types that this product writes."""
 
 STRATEGY: Final = "codex-context-tree"
@@ -28,7 +29,8 @@ class EntryHead(Struct, frozen=True, gc=False):
     `kind` is the role of a message, the customType of a custom entry, else "". `tag` is the one further
     word that a walk may need without reading the body: a tool result's tool, an assistant's stop reason,
     a summary's `fromId`, a thinking level, a model as provider/id, "text" for a custom message that is plain
-    text. `offset` and `length` are bytes in the file; `offset` is -1 for an entry that only Pi's memory holds.
+    text, an overlay's target, the first entry that a compaction keeps. `offset` and `length` are bytes in the
+    file; `offset` is -1 for an entry that only Pi's memory holds.
     """
 
     id: str
@@ -56,6 +58,8 @@ class EntryLine(Struct, frozen=True, gc=False, rename="camel"):
     parent_id: str | None = None
     custom_type: str = ""
     from_id: str = ""
+    target_id: str = ""
+    first_kept_entry_id: str | None = None
     thinking_level: str = ""
     provider: str = ""
     model_id: str = ""
@@ -196,6 +200,39 @@ class NoteSnapshotEntry(Struct, frozen=True):
     """A `custom` entry of type `NOTE_SNAPSHOT`."""
 
     data: NoteSnapshot
+
+
+class FoldedTarget(Struct, frozen=True, rename="camel"):
+    """One folded entry: what was put in its place (a hash of it), and its tokens before and after."""
+
+    id: str
+    hash: str
+    tokens_before: int
+    tokens_after: int
+
+
+class ShakeLog(Struct, frozen=True, rename="camel"):
+    """One run of `/shake` or `/shake undo`."""
+
+    v: Literal[1]
+    op: Literal["fold", "undo"]
+    scope: str
+    profile: str
+    targets: list[FoldedTarget]
+    leaf_at_plan: str | None
+    version: str
+
+
+class ShakeEntry(Struct, frozen=True):
+    """A `custom` entry of type `SHAKE`."""
+
+    data: ShakeLog
+
+
+class Stamped(Struct, frozen=True):
+    """Any entry, read for its time."""
+
+    timestamp: str = ""
 
 
 class Body(Struct, frozen=True, rename="camel"):

@@ -161,14 +161,30 @@ class Cancel(Event, frozen=True, kw_only=True):
     call_id: str
 
 
+class ModelFacts(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The model in use: its prices per million tokens, and whether its reasoning is bound to what came before."""
+
+    id: str
+    input: float = 0
+    cache_read: float = 0
+    cache_write: float = 0
+    binds_thinking: bool = False
+
+
 class Command(SessionEvent, frozen=True, kw_only=True):
-    """A person typed `/<name> <args>`."""
+    """A person typed `/<name> <args>`.
+
+    `contextEdit`: this Pi can record folds. `skills` are the files of the skills that the model may read.
+    """
 
     name: str
     args: str = ""
     captured: bool = False
     idle: bool = True
     editor_text: str = ""
+    context_edit: bool = False
+    model: ModelFacts | None = None
+    skills: list[str] = []
 
 
 class Complete(Event, frozen=True, kw_only=True):

@@ -2,7 +2,13 @@
  * Performs effects, in order, each as one call of Pi's extension API. Decides nothing: a line that does belongs
  * into the daemon.
  */
-import type { ExtensionAPI, ExtensionCommandContext, ExtensionContext } from "@earendil-works/pi-coding-agent";
+import {
+	type ExtensionAPI,
+	type ExtensionCommandContext,
+	type ExtensionContext,
+	type SessionBeforeCompactEvent,
+	sessionEntryToContextMessages,
+} from "@earendil-works/pi-coding-agent";
 import type { Methods, Reply } from "./protocol.d.ts";
 import { type Held, type Slot, textOf } from "./slot.ts";
 
@@ -21,12 +27,16 @@ export interface Stage {
 	replaced(): boolean;
 	/** The number of the settled handler that these effects belong to, if they do. */
 	settled: number | undefined;
+	/** Run a command of ours as if the user had typed it. */
+	commanded(name: string, args: string): Promise<void>;
 	/** Report what came of a navigation, and perform what follows from it. */
 	navigated(report: Pick<Methods["navigated"], "intentId" | "oldLeafId" | "cancelled" | "error">): Promise<void>;
 }
 
 /** Pi's session manager as it is at run time, beyond its read-only type (facts: pi-lifecycle 11). */
 interface WritableSession {
+	/** Pi 0.87 and newer. */
+	appendContextEdit?(targetId: string, replacement: { content: unknown }): string;
 	appendThinkingLevelChange(level: string): string;
 	appendModelChange(provider: string, modelId: string): string;
 }
@@ -43,6 +53,19 @@ const INTERPRETERS: Interpreters = {
 		const { customType, content, details } = effect;
 		const message = { customType, content, display: true, details };
 		pi.sendMessage(message, effect.steer ? { deliverAs: "steer" } : { triggerTurn: effect.startTurn ?? false });
+	},
+	expect_leaf: (effect, { ctx }) => {
+		if (ctx.sessionManager.getLeafId() !== effect.leafId || !ctx.isIdle()) throw new Error("the session went on meanwhile");
+	},
+	append_context_edit: (effect, { ctx }) => {
+		const session = writable(ctx);
+		if (!session.appendContextEdit) throw new Error("this Pi has no context edits");
+		session.appendContextEdit(effect.targetId, effect.replacement as { content: unknown });
+	},
+	choose: async (effect, stage) => {
+		const chosen = await stage.ctx.ui.select(effect.title, Object.keys(effect.options));
+		const args = chosen === undefined ? undefined : effect.options[chosen];
+		if (args !== undefined) await stage.commanded(effect.command, args);
 	},
 	append_thinking_level: (effect, { ctx }) => {
 		writable(ctx).appendThinkingLevelChange(effect.level);
@@ -146,6 +169,32 @@ export function say(ctx: ExtensionContext, text: string, level: "info" | "warnin
 
 export function messageOf(thrown: unknown): string {
 	return thrown instanceof Error ? thrown.message : String(thrown);
+}
+
+/** Whether this Pi can record folds. */
+export function hasContextEdits(ctx: ExtensionContext): boolean {
+	return typeof writable(ctx).appendContextEdit === "function";
+}
+
+type Preparation = SessionBeforeCompactEvent["preparation"];
+
+/** Let Pi summarise these entries in full: it goes on with this very object (facts: shake-and-peers 0.6). */
+export function unfold(preparation: Preparation, entryIds: readonly string[], ctx: ExtensionContext): void {
+	const originals = entryIds.flatMap((id) => {
+		const entry = ctx.sessionManager.getEntry(id);
+		return entry ? sessionEntryToContextMessages(entry) : [];
+	});
+	for (const messages of [preparation.messagesToSummarize, preparation.turnPrefixMessages]) {
+		for (const [at, message] of messages.entries()) {
+			const original = originals.find((one) => sameMessage(one, message));
+			if (original) messages[at] = original;
+		}
+	}
+}
+
+function sameMessage(one: Preparation["messagesToSummarize"][number], other: typeof one): boolean {
+	if (one.role !== other.role || one.timestamp !== other.timestamp) return false;
+	return one.role !== "toolResult" || other.role !== "toolResult" || one.toolCallId === other.toolCallId;
 }
 
 function writable(ctx: ExtensionContext): WritableSession {

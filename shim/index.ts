@@ -12,7 +12,18 @@ import {
 	VERSION,
 } from "@earendil-works/pi-coding-agent";
 import { Box, Text } from "@earendil-works/pi-tui";
-import { CAPTURE_COMMAND, type Effect, messageOf, perform, release, say, sendHeld, type Stage } from "./effects.ts";
+import {
+	CAPTURE_COMMAND,
+	type Effect,
+	hasContextEdits,
+	messageOf,
+	perform,
+	release,
+	say,
+	sendHeld,
+	type Stage,
+	unfold,
+} from "./effects.ts";
 import { daemonCommand, Link, PROTOCOL, SEARCH_MS, startDeadline } from "./link.ts";
 import { Outliner } from "./outline.ts";
 import { DaemonGone, Refused } from "./peer.ts";
@@ -91,11 +102,18 @@ export default function contextd(pi: ExtensionAPI): void {
 		try {
 			const instead = await ask("effect_failed", ctx, failure);
 			const again = await perform(instead.effects ?? [], stage);
-			if (again) say(ctx, `contextd: ${again.effect} failed: ${again.error}`, "error");
+			if (!again) return failure.error;
+			say(ctx, `contextd: ${again.effect} failed: ${again.error}`, "error");
 		} catch (error) {
 			if (!replaced) say(ctx, `contextd: ${failure.effect} failed: ${failure.error} (${messageOf(error)})`, "error");
 		}
+		letGo(ctx);
 		return failure.error;
+	}
+
+	/** Nobody is left to say what becomes of held input, so it goes to work. */
+	function letGo(ctx: ExtensionContext): void {
+		if (!replaced && slot.holding) sendHeld(pi, slot, release(slot), !ctx.isIdle());
 	}
 
 	function stageOf(ctx: ExtensionContext, settled: number | undefined): Stage {
@@ -109,6 +127,7 @@ export default function contextd(pi: ExtensionAPI): void {
 				if (!command) throw new Error("Pi has given no command context");
 				return command;
 			},
+			commanded: (name, args) => runCommand(name, args, ctx),
 			navigated: async (report) => {
 				const reply = await ask("navigated", ctx, report);
 				await run(reply.effects, ctx, settled);
@@ -160,10 +179,7 @@ export default function contextd(pi: ExtensionAPI): void {
 			pi.registerCommand(name, {
 				description,
 				getArgumentCompletions: (prefix) => complete(name, prefix),
-				handler: async (args, ctx) => {
-					const editorText = ctx.hasUI ? ctx.ui.getEditorText() : "";
-					await forward("command", ctx, { name, args, captured: command !== undefined, idle: ctx.isIdle(), editorText });
-				},
+				handler: (args, ctx) => runCommand(name, args, ctx),
 			});
 		}
 		for (const customType of about.renderers) {
@@ -175,6 +191,19 @@ export default function contextd(pi: ExtensionAPI): void {
 				return box;
 			});
 		}
+	}
+
+	async function runCommand(name: string, args: string, ctx: ExtensionContext): Promise<void> {
+		await forward("command", ctx, {
+			name,
+			args,
+			captured: command !== undefined,
+			idle: ctx.isIdle(),
+			editorText: ctx.hasUI ? ctx.ui.getEditorText() : "",
+			contextEdit: hasContextEdits(ctx),
+			model: modelOf(ctx),
+			skills: (command?.getSystemPromptOptions().skills ?? []).map((skill) => skill.filePath),
+		});
 	}
 
 	async function callTool(
@@ -232,7 +261,9 @@ export default function contextd(pi: ExtensionAPI): void {
 		const number = ++slot.settled;
 		const editorText = ctx.hasUI ? ctx.ui.getEditorText() : "";
 		const params = { aborted: (event as { aborted?: boolean }).aborted ?? false, editorText };
-		const handled = forward("agent_settled", ctx, params, number).then(() => {});
+		const handled = forward("agent_settled", ctx, params, number).then((reply) => {
+			if (!reply) letGo(ctx);
+		});
 		slot.settling.set(number, handled);
 		await handled;
 		slot.settling.delete(number);
@@ -256,6 +287,7 @@ export default function contextd(pi: ExtensionAPI): void {
 
 	pi.on("session_before_compact", async (event, ctx) => {
 		const reply = await forward("session_before_compact", ctx, { reason: (event as { reason?: string }).reason ?? "manual" });
+		if (reply?.unfold?.length) unfold(event.preparation, reply.unfold, ctx);
 		return reply?.cancel ? { cancel: true } : undefined;
 	});
 
@@ -287,6 +319,15 @@ export default function contextd(pi: ExtensionAPI): void {
 function usageOf(ctx: ExtensionContext): Methods["context"]["usage"] {
 	const usage = ctx.getContextUsage();
 	return usage ? { tokens: usage.tokens, contextWindow: usage.contextWindow } : null;
+}
+
+function modelOf(ctx: ExtensionContext): Methods["command"]["model"] {
+	const model = ctx.model;
+	if (!model) return null;
+	const { input, cacheRead, cacheWrite } = model.cost;
+	// Pi asks these models' provider to drop reasoning that an edit has unbound (facts: shake-and-peers 0.3).
+	const bindsThinking = (model.compat as { supportsMidConvoEffort?: boolean } | undefined)?.supportsMidConvoEffort ?? false;
+	return { id: model.id, input, cacheRead, cacheWrite, bindsThinking };
 }
 
 /** The waiting ends with Pi's abort; the answer, should it come, is thrown away. */

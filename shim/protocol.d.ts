@@ -184,6 +184,8 @@ export interface Cancel {
 }
 /**
  * A person typed `/<name> <args>`.
+ *
+ * `contextEdit`: this Pi can record folds. `skills` are the files of the skills that the model may read.
  */
 export interface Command {
   sessionId: string;
@@ -194,6 +196,19 @@ export interface Command {
   captured?: boolean;
   idle?: boolean;
   editorText?: string;
+  contextEdit?: boolean;
+  model?: ModelFacts | null;
+  skills?: string[];
+}
+/**
+ * The model in use: its prices per million tokens, and whether its reasoning is bound to what came before.
+ */
+export interface ModelFacts {
+  id: string;
+  input?: number;
+  cacheRead?: number;
+  cacheWrite?: number;
+  bindsThinking?: boolean;
 }
 /**
  * Completions for the arguments of a command, as far as typed.
@@ -273,6 +288,9 @@ export interface Reply {
     | Capture
     | AppendEntry
     | AppendMessage
+    | ExpectLeaf
+    | AppendContextEdit
+    | Choose
     | AppendThinkingLevel
     | AppendModel
     | Navigate
@@ -317,6 +335,38 @@ export interface AppendMessage {
   startTurn?: boolean;
   steer?: boolean;
   releaseAfter?: string | null;
+}
+/**
+ * Throw unless this is the leaf and nothing runs: what follows was planned for just that.
+ */
+export interface ExpectLeaf {
+  do: "expect_leaf";
+  leafId: string | null;
+}
+/**
+ * Lay an overlay on an entry (Pi 0.87 or newer).
+ */
+export interface AppendContextEdit {
+  do: "append_context_edit";
+  targetId: string;
+  replacement: Replacement;
+}
+/**
+ * What the model is to see in place of an entry's content.
+ */
+export interface Replacement {
+  content: unknown;
+}
+/**
+ * Let the user choose; the answer comes back as the command with these arguments.
+ */
+export interface Choose {
+  do: "choose";
+  title: string;
+  options: {
+    [k: string]: string;
+  };
+  command: string;
 }
 /**
  * Record the thinking level on this branch; the level in force does not change.
@@ -421,6 +471,9 @@ export interface TreeReply {
     | Capture
     | AppendEntry
     | AppendMessage
+    | ExpectLeaf
+    | AppendContextEdit
+    | Choose
     | AppendThinkingLevel
     | AppendModel
     | Navigate
@@ -445,6 +498,9 @@ export interface ContextReply {
     | Capture
     | AppendEntry
     | AppendMessage
+    | ExpectLeaf
+    | AppendContextEdit
+    | Choose
     | AppendThinkingLevel
     | AppendModel
     | Navigate
@@ -462,13 +518,16 @@ export interface ContextReply {
   keep?: never[][] | null;
 }
 /**
- * The answer to a `session_before_*` event.
+ * The answer to `session_before_compact`. `unfold` names entries that are to be summarised in full.
  */
 export interface Verdict {
   effects?: (
     | Capture
     | AppendEntry
     | AppendMessage
+    | ExpectLeaf
+    | AppendContextEdit
+    | Choose
     | AppendThinkingLevel
     | AppendModel
     | Navigate
@@ -484,6 +543,7 @@ export interface Verdict {
   )[];
   need?: Need | null;
   cancel?: boolean;
+  unfold?: string[];
 }
 /**
  * A tool's result; `isError` makes it a failed call.
@@ -493,6 +553,9 @@ export interface ToolReply {
     | Capture
     | AppendEntry
     | AppendMessage
+    | ExpectLeaf
+    | AppendContextEdit
+    | Choose
     | AppendThinkingLevel
     | AppendModel
     | Navigate

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from protocol.entries import ARCHIVE, EntryHead, Manifest, ManifestEntry
 from state.tree import Branch, Tree
-from state.windows import HINT_USER_ITEMS, Recovery, is_marker
+from state.windows import HINT_USER_ITEMS, Recovery, identity_of
 
 MAX_INTERVAL: Final = 50_000
 """The most entries that one archive may hold (facts: tree-upstream 4.1)."""
@@ -87,7 +87,8 @@ class ArchiveIndex:
     def _judge(self, ours: list[EntryHead]) -> list[Archive | Unavailable]:
         found: list[Archive | Unavailable] = []
         taken: set[str] = set()
-        last_marker = max((at for at, head in enumerate(ours) if is_marker(head)), default=-1)
+        backwards = range(len(ours) - 1, -1, -1)
+        last_marker = next((at for at in backwards if identity_of(self._tree, ours[at]) is not None), -1)
         for at, head in enumerate(ours):
             if head.kind != ARCHIVE or head.type != "custom":
                 continue

@@ -141,23 +141,22 @@ def _list_items(shelf: Shelf, arguments: HistoryArguments, cancelled: Cancelled)
         _item(section.window, head, rendered, rendered.text[:preview])
         for section in _after(sections, arguments.cursor)
         for head in section.heads
-        if not cancelled() and _role_fits(head, arguments)
+        if not cancelled() and _role_fits(section.window, head, arguments)
         if (rendered := render(section.window.tree, head)) is not None and _tool_fits(rendered, arguments)
     )
     return _page(found, clamp(arguments.limit, *ITEMS))
 
 
 def _read_item(shelf: Shelf, arguments: HistoryArguments, _cancelled: Cancelled) -> Result:
-    wanted, window_id = required(arguments.item_id, "item_id"), required(arguments.window_id, "window_id")
-    window = next((window for window in shelf.windows if window.id == window_id), None)
-    if window is None:
-        missing = next((missing for missing in shelf.missing if missing.id == window_id), None)
-        if missing is not None:
-            raise RefusedError(f"This window cannot be read: {missing.why}.")
-        return {"source": SOURCE, "item": None}
-    head = _named(window, wanted)
-    rendered = None if head is None else render(window.tree, head)
-    if head is None or rendered is None:
+    """Without a window the newest that has the item counts: a placeholder of a fold names the item alone."""
+    wanted = required(arguments.item_id, "item_id")
+    missing = next((missing for missing in shelf.missing if missing.id == arguments.window_id), None)
+    if missing is not None:
+        raise RefusedError(f"This window cannot be read: {missing.why}.")
+    named = ((window, _named(window, wanted)) for window in _chosen(shelf, arguments)[::-1])
+    window, head = next(((window, head) for window, head in named if head is not None), (None, None))
+    rendered = None if window is None or head is None else render(window.tree, head)
+    if window is None or head is None or rendered is None:
         return {"source": SOURCE, "item": None}
     total = len(rendered.text)
     start = min(max(0, arguments.offset_chars or 0), total)
@@ -180,7 +179,7 @@ def _search_contents(shelf: Shelf, arguments: HistoryArguments, cancelled: Cance
         for section in _after(sections, arguments.cursor)
         if not cancelled() and _may_hold(section, needles, cancelled)
         for head in section.heads
-        if not cancelled() and _role_fits(head, arguments)
+        if not cancelled() and _role_fits(section.window, head, arguments)
         if (rendered := _holding(section.window.tree, head, needles)) is not None
         if query in rendered.text and _tool_fits(rendered, arguments)
     )
@@ -215,9 +214,9 @@ def _ordered(window: Window, arguments: HistoryArguments) -> list[EntryHead]:
     return window.items[::-1] if arguments.recent_first else window.items
 
 
-def _role_fits(head: EntryHead, arguments: HistoryArguments) -> bool:
+def _role_fits(window: Window, head: EntryHead, arguments: HistoryArguments) -> bool:
     """Whether the entry is an item that may fit, as far as the index tells; `_tool_fits` tells the rest."""
-    if head.type != "branch_summary" and not is_item(head):
+    if head is not window.summary and not is_item(head):
         return False
     wants_tool = bool(arguments.tool_name or arguments.tool_namespace)
     role = role_of(head)
@@ -281,7 +280,8 @@ def _holding(tree: Tree, head: EntryHead, needles: Sequence[bytes]) -> Rendered 
 
 
 _STRUCTURE: Final = re.compile(r"[\s\x00-\x1f\"\\{}\[\]:,\ufffd]+")
-_PLAIN: Final = re.compile(r"[^\x00-\x1f\"\\{}\[\]\ufffd]+")
+_PLAIN: Final = re.compile(r"(?!:|(?:mage|age|ge|e)? )[^\x00-\x1f\"\\{}\[\]\ufffd]+")
+"""Does not begin where rendering has put something: after `"arguments"`, or within `[image `."""
 
 
 def needles_of(query: str) -> list[bytes]:
@@ -297,7 +297,9 @@ def needles_of(query: str) -> list[bytes]:
         return [b""]
     escaped = json.dumps(word)[1:-1].encode()
     plain = word.encode()
-    return [plain] if escaped == plain else [plain, escaped]
+    needles = [plain] if escaped == plain else [plain, escaped]
+    # A call without arguments shows an empty object under a name that its line does not hold.
+    return [*needles, b"toolCall"] if word in "arguments" else needles
 
 
 def _excerpt(text: str, query: str) -> str:

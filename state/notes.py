@@ -173,12 +173,17 @@ def _search(notes: Notes, arguments: NotesArguments, _now: int) -> Result:
         ]
         if not matches:
             continue
-        room -= sum(len(str(match["line"])) for match in matches[:most])
-        more = more or len(matches) > most
-        if found and (room < 0 or len(found) >= clamp(arguments.max_files, *FILES)):
+        shown: list[Result] = []
+        for match in matches[:most]:
+            room -= len(str(match["line"]))
+            if (found or shown) and room < 0:
+                break
+            shown.append(match)
+        more = more or len(matches) > len(shown)
+        if not shown or len(found) >= clamp(arguments.max_files, *FILES):
             more = True
             break
-        found.append({"path": file.path, "matches": matches[:most]})
+        found.append({"path": file.path, "matches": shown})
     result: Result = {"source": SOURCE, "files": found}
     return result | {"has_more": True} if more else result
 
@@ -231,11 +236,12 @@ def _path(path: str | None) -> str:
 
 
 def _prefix(prefix: str | None) -> str:
-    """Where to look; the folder of all notes can be named with or without its slash."""
+    """Where to look; the folder of all notes can be named with or without its slash, what is deeper is plain text."""
     if not prefix:
         return ROOT
     whole = prefix if prefix.startswith("/") else ROOT + prefix
-    return whole + "/" if whole.endswith("/notes") else whole
+    below = whole.split("/")[2:]
+    return whole + "/" if below[-1:] == ["notes"] and "notes" not in below[:-1] else whole
 
 
 def _text(arguments: NotesArguments) -> str:

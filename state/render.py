@@ -29,28 +29,31 @@ class Rendered(Struct, frozen=True):
     tools: list[tuple[str, str | None]]
 
 
+# What is of another type than it should be is as if absent; it must not take the whole item with it.
+
+
 class _Message(Struct, frozen=True, rename="camel"):
-    role: str = ""
     content: Raw | UnsetType = UNSET
-    tool_name: str = ""
+    tool_name: Any = ""
 
 
 class _Entry(Struct, frozen=True, rename="camel"):
     message: Raw | UnsetType = UNSET
     content: Raw | UnsetType = UNSET
-    summary: str = ""
+    summary: Any = ""
 
 
 class _Block(Struct, frozen=True, rename="camel"):
-    type: str = ""
+    type: Any = ""
     text: Any = UNSET
     thinking: Any = UNSET
-    name: str = ""
+    name: Raw = Raw()
     arguments: Raw | UnsetType = UNSET
-    mime_type: str = ""
+    mime_type: Any = ""
 
 
 _TEXT: Final = msgspec.json.Decoder(str)
+_MESSAGE: Final = msgspec.json.Decoder(_Message)
 _BLOCKS: Final = msgspec.json.Decoder(list[Raw])
 _BLOCK: Final = msgspec.json.Decoder(_Block)
 
@@ -86,14 +89,14 @@ def render_line(raw: bytes) -> Rendered | None:
 def _render(raw: bytes) -> Rendered:
     entry = msgspec.json.decode(raw, type=_Entry)
     if isinstance(entry.message, Raw):
-        message = msgspec.json.decode(entry.message, type=_Message)
-        tools = [_routed(message.tool_name, UNSET)] if message.tool_name else []
+        message = _Message() if bytes(entry.message)[:1] != b"{" else _MESSAGE.decode(entry.message)
+        tools = [_routed(name, UNSET)] if (name := _text(message.tool_name)) else []
         if not isinstance(message.content, Raw):
             return Rendered(bytes(entry.message).decode(), tools)
         return _content(message.content, bytes(entry.message), tools)
     if isinstance(entry.content, Raw):
         return _content(entry.content, bytes(entry.content), [])
-    return Rendered(entry.summary, [])
+    return Rendered(_text(entry.summary), [])
 
 
 def _content(content: Raw, instead: bytes, tools: list[tuple[str, str | None]]) -> Rendered:
@@ -108,7 +111,7 @@ def _content(content: Raw, instead: bytes, tools: list[tuple[str, str | None]]) 
         block = _BLOCK.decode(raw) if bytes(raw)[:1] == b"{" else _Block()
         parts.append(_part(block, raw))
         if block.type == "toolCall":
-            found.append(_routed(block.name, block.arguments))
+            found.append(_routed(_name(block), block.arguments))
     return Rendered("\n".join(parts), found)
 
 
@@ -118,15 +121,24 @@ def _part(block: _Block, raw: Raw) -> str:
     if isinstance(block.thinking, str):
         return block.thinking
     if block.type == "image":
-        return f"[image {block.mime_type}]"
+        return f"[image {_text(block.mime_type)}]"
     if block.type == "toolCall":
         arguments = bytes(block.arguments).decode() if isinstance(block.arguments, Raw) else "{}"
-        return f'{{"tool":{msgspec.json.encode(block.name).decode()},"arguments":{arguments}}}'
+        name = bytes(block.name).decode() if _name(block) else '""'
+        return f'{{"tool":{name},"arguments":{arguments}}}'
     return bytes(raw).decode()
 
 
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _name(block: _Block) -> str:
+    return _TEXT.decode(block.name) if bytes(block.name)[:1] == b'"' else ""
+
+
 class _Routed(Struct, frozen=True):
-    action: str = ""
+    action: Any = ""
 
 
 def _routed(name: str, arguments: Raw | UnsetType) -> tuple[str, str | None]:
@@ -134,7 +146,7 @@ def _routed(name: str, arguments: Raw | UnsetType) -> tuple[str, str | None]:
     if name not in ROUTERS or not isinstance(arguments, Raw):
         return name, None
     try:
-        action = msgspec.json.decode(arguments, type=_Routed).action
+        action = _text(msgspec.json.decode(arguments, type=_Routed).action)
     except msgspec.DecodeError:
         action = ""
     return (action, name) if action else (name, None)

@@ -13,11 +13,22 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from protocol import effects as fx
 from protocol import events as ev
-from protocol.entries import ARCHIVE, INTENT, NOTE, Body, EntryHead, Intent, IntentClosed, SummaryEntry
+from protocol.entries import (
+    ARCHIVE,
+    INTENT,
+    NOTE,
+    Body,
+    EntryHead,
+    Intent,
+    IntentClosed,
+    MarkerDetails,
+    Stamped,
+    SummaryEntry,
+)
 from protocol.tools import HistoryArguments, NotesArguments
 from state import commands, history, notes
 from state.archive import MAX_INTERVAL, Ancestors, Archive, ArchiveIndex, recovery_of
@@ -30,6 +41,9 @@ from state.notes import MAX_SNAPSHOT_BYTES, Notes, snapshot_size
 from state.projection import Ranges, Signature, local_projection, off_projection, tree_projection
 from state.rollover import Phase, Rollover, Step, step
 from state.seal import seal
+from state.shake import command as shake
+from state.shake.command import Shaking, folded_now
+from state.shake.economics import CACHE_SECONDS
 from state.status import HostFacts, render, report
 from state.tree import Branch, Cancelled, Tree
 from state.windows import current_boundary, first_window, identity_of, is_marker, marker, message_id_of, next_window
@@ -59,6 +73,7 @@ class Session:
         ui: ev.UiMode,
         mode: str = DEFAULT,
         reserve: int = 0,
+        shaking: Shaking = Shaking(),  # noqa: B008 - a frozen value
         ancestors: Ancestors = lambda: (),
     ) -> None:
         self.id = session_id
@@ -66,10 +81,13 @@ class Session:
         self.ui = ui
         self.mode = mode
         self.reserve = reserve
+        self.shaking = shaking
         self.archives = ArchiveIndex(tree, ancestors)
         self.rollover = Rollover()
         self.last_error: str | None = None
         self._reminded: str | None = None
+        self._cold: str | None = None
+        self._shake: tuple[ev.Command, Effects] | None = None
         self._signatures: dict[str, Signature | None] = {}
 
     def forget(self) -> None:
@@ -93,11 +111,12 @@ class Session:
     def _start(self, event: ev.SessionStart, branch: Branch, moment: Moment) -> fx.Reply:
         self.rollover = Rollover()
         self.archives.clear()
+        self._cold = "the first request of a fork is cold anyway" if event.reason == "fork" else None
         effects: Effects = [fx.Capture()] if self.managed else []
         if self._resume(event, branch):
-            return fx.Reply(effects=effects)
+            return fx.Reply(effects=[*effects, *self._seal_for_the_lost(branch, moment)])
         same_process = event.reason in ("reload", "resync")
-        effects += self._recover(branch, moment, start_turn=event.reason == "resync")
+        effects += self._recover(branch, moment, start_turn=event.reason == "resync" and event.holding)
         effects += self._first_marker(branch, effects, moment)
         if self.mode != "tree" and not same_process and any(isinstance(a, Archive) for a in self.archives.of(branch)):
             text = f"This session has archived windows and runs in mode {self.mode} now. {LEAVING_TREE}"
@@ -119,12 +138,13 @@ class Session:
             from_here = rollover.old_leaf is None or event.old_leaf_id == rollover.old_leaf
             if from_here and summary.parent_id == intent.base_id:
                 return self._our_summary(intent, summary.id, branch, moment)
+        self._cold = "the first request after moving in the tree is cold anyway"
         effects: Effects = []
         if rollover.phase is Phase.IDLE:
             effects += self._recover(branch, moment, start_turn=False)
             effects += self._first_marker(branch, effects, moment)
         boundary = current_boundary(self.tree, branch)
-        window = None if boundary is None else boundary[1].current_window_id
+        window = _opened(effects) or (None if boundary is None else boundary[1].current_window_id)
         return fx.TreeReply(effects=[*effects, _announce(internal=False, window=window, previous=None)])
 
     def _our_summary(self, intent: Intent, summary_id: str, branch: Branch, moment: Moment) -> fx.TreeReply:
@@ -258,10 +278,11 @@ class Session:
 
     def _rollover_of(self, intent_id: str | None) -> Rollover | None:
         """The rollover that this intent began, taken up from the file if need be; None when it is over."""
-        if self.rollover.phase is not Phase.IDLE:
+        pending = self.rollover.intent
+        if pending is not None and pending.intent_id == intent_id:
             return None if self.rollover.phase is Phase.CONTINUING else self.rollover
         found = open_intents(self.tree).get(intent_id) if intent_id is not None else None
-        if found is not None:
+        if found is not None and self.rollover.phase is Phase.IDLE:
             return step(self.rollover, Step.RESUMED_NAVIGATION, intent=found.intent)
         if not is_known(self.tree, intent_id):
             raise NotAllowedError("navigated names no rollover of this session")
@@ -292,6 +313,8 @@ class Session:
 
     def _effect_failed(self, event: ev.EffectFailed, branch: Branch, moment: Moment) -> fx.Reply:
         """An effect threw: before navigation the old window goes on, after it Pi returns to the old window."""
+        if event.effect in SHAKE_EFFECTS:
+            return self._shake_failed(event, branch, moment)
         del moment
         rollover, intent = self.rollover, self.rollover.intent
         why = f"Pi could not {event.effect.replace('_', ' ')} ({event.error})"
@@ -326,12 +349,24 @@ class Session:
                 inherited=event.reason != "resync",
             )
             return True
-        if event.reason == "resync" and event.in_flight is None:
+        # A shim that had nobody to ask has let go of its input; then the rollover is over.
+        if event.reason == "resync" and event.in_flight is None and event.holding:
             for one in pending.values():
                 if one.head.id in branch and summary_of(self.tree, one.intent, branch) is None:
                     self.rollover = step(self.rollover, Step.RESUMED_REQUEST, intent=one.intent)
                     return True
         return False
+
+    def _seal_for_the_lost(self, branch: Branch, moment: Moment) -> Effects:
+        """The instance that navigated was replaced after the summary and before the manifest: nobody else seals."""
+        intent, summary_id = self.rollover.intent, self.rollover.summary_id
+        if intent is None or summary_id is None or not self.rollover.inherited:
+            return []
+        if any(head.kind == ARCHIVE for head in branch.after(summary_id)):
+            return []
+        effects = seal(self.tree, intent, summary_id, branch, moment.now, start_turn=True)
+        self.rollover = step(self.rollover, Step.NAVIGATED)
+        return effects
 
     def _recover(self, branch: Branch, moment: Moment, *, start_turn: bool) -> Effects:
         """Step 8: complete what has its summary on this branch, close what was interrupted before it left."""
@@ -365,6 +400,7 @@ class Session:
     # What the model sees
 
     def _context(self, event: ev.Context, branch: Branch, moment: Moment) -> fx.ContextReply:
+        self._cold = None
         if self.rollover.phase is Phase.CONTINUING:
             self.rollover = step(self.rollover, Step.TURN)
         keep = PROJECTIONS[self.mode](self, event, branch) if event.outline else None
@@ -410,9 +446,17 @@ class Session:
     # What Pi asks before it acts
 
     def _before_compact(self, event: ev.SessionBeforeCompact, branch: Branch, moment: Moment) -> fx.Verdict:
-        """Step 2: Pi would compact between the tool result and settle (facts: pi-lifecycle 4.4)."""
-        del event, branch, moment
-        return fx.Verdict(cancel=self.rollover.pending)
+        """Cancel while a rollover is pending: Pi would compact before it settles (facts: pi-lifecycle 4.4).
+
+        Otherwise what is folded is summarised in full, or the summary would remember placeholders only. After
+        an overflow there is no room for that.
+        """
+        del moment
+        if self.rollover.pending:
+            return fx.Verdict(cancel=True)
+        if event.reason == "overflow":
+            return fx.Verdict()
+        return fx.Verdict(unfold=[one.target.id for one in folded_now(self.tree, branch, self._since(branch))])
 
     # Tools and commands
 
@@ -456,8 +500,11 @@ class Session:
             return _answer(done.result, [fx.AppendEntry(custom_type=NOTE, data=done.note)])
         return _answer(done)
 
-    def _command(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply | Search:
-        action = ACTIONS.get((event.name, event.args.strip()))
+    def _command(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
+        return COMMAND_RULES[event.name](self, event, branch, moment)
+
+    def _command_context(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
+        action = CONTEXT_ACTIONS.get(event.args.strip())
         if action is None:
             return fx.Reply(effects=[fx.Notify(text=commands.usage(event.name), level="warning")])
         return action(self, event, branch, moment)
@@ -476,6 +523,61 @@ class Session:
         if event.idle and intent is not None:
             return fx.Reply(effects=[*effects, *self._depart(intent, branch, event.editor_text, old_leaf=None)])
         return fx.Reply(effects=[*effects, fx.Abort()])
+
+    # Folds
+
+    def _command_shake(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
+        rules = structs.replace(self.shaking.rules, skills=tuple(event.skills), recall=self.managed)
+        answer = shake.run(
+            shake.Request(
+                args=event.args,
+                tree=self.tree,
+                branch=branch,
+                since=self._since(branch),
+                rules=rules,
+                source=self.shaking.source,
+                model=event.model,
+                idle=event.idle,
+                context_edit=event.context_edit,
+                has_ui=self.ui in ("tui", "rpc"),
+                cold=self._cold or self._cold_by_time(branch, moment.now),
+                keep_recent=self.shaking.keep_recent,
+                version=moment.host.versions.contextd,
+            )
+        )
+        self._shake = (event, answer.effects) if answer.folds else None
+        return fx.Reply(effects=answer.effects)
+
+    def _shake_failed(self, event: ev.EffectFailed, branch: Branch, moment: Moment) -> fx.Reply:
+        """Plan once more when the leaf had changed; account for what was folded when an append failed."""
+        pending, self._shake = self._shake, None
+        if pending is not None and event.effect == "expect_leaf":
+            again = self._command_shake(pending[0], branch, moment)
+            self._shake = None
+            return again
+        text = f"/shake: {event.error}."
+        if pending is None:
+            return fx.Reply(effects=[fx.Notify(text=f"{text} Nothing was changed.", level="warning")])
+        log = shake.log_of_done(pending[1], self.tree, branch, self._since(branch))
+        effects: Effects = [] if log is None else [log]
+        return fx.Reply(
+            effects=[*effects, fx.Notify(text=f"{text} /shake status shows what is folded.", level="error")]
+        )
+
+    def _since(self, branch: Branch) -> str | None:
+        """In local mode the model sees nothing before the latest marker."""
+        boundary = current_boundary(self.tree, branch) if self.mode == "local" else None
+        return None if boundary is None else boundary[0].id
+
+    def _cold_by_time(self, branch: Branch, now: int) -> str | None:
+        """Why a provider has forgotten what it read last, if it has."""
+        last = branch.last(lambda head: head.type == "usage" or (head.type == "message" and head.kind == "assistant"))
+        entry = self.tree.body(last, Stamped) if last is not None else None
+        read = None if entry is None else _ms(entry.timestamp)
+        if read is None:
+            return "nothing was read yet"
+        idle = (now - read) // 1_000
+        return f"the cache is cold after {idle // 60:,} minutes" if idle > CACHE_SECONDS else None
 
 
 class Search(Struct, frozen=True):
@@ -502,17 +604,29 @@ def _resend(entry_ids: list[str]) -> Effects:
     return [fx.Resend(entry_ids=entry_ids)] if entry_ids else []
 
 
+def _opened(effects: Effects) -> str | None:
+    """The window that one of these effects opens."""
+    details = [effect.details for effect in effects if isinstance(effect, fx.AppendMessage)]
+    markers = [each for each in details if isinstance(each, MarkerDetails)]
+    return markers[-1].context_management.current_window_id if markers else None
+
+
 def _announce(*, internal: bool, window: str | None, previous: str | None) -> fx.Emit:
     return fx.Emit(channel=BUS, data={"internal": internal, "windowId": window, "previousWindowId": previous})
 
 
 def _sign(summary: SummaryEntry) -> Signature | None:
+    made = _ms(summary.timestamp)
+    digest = hashlib.sha256(summary.summary.encode()).hexdigest()[:16]
+    return None if made is None else Signature(summary.from_id, made, digest)
+
+
+def _ms(timestamp: str) -> int | None:
+    """An entry's time in ms."""
     try:
-        time = datetime.fromisoformat(summary.timestamp).timestamp()
+        return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
     except (ValueError, OverflowError):
         return None
-    digest = hashlib.sha256(summary.summary.encode()).hexdigest()[:16]
-    return Signature(summary.from_id, round(time * 1000), digest)
 
 
 Handler = Callable[[Session, Any, Branch, Moment], fx.Reply | Search]
@@ -542,7 +656,15 @@ TOOL_RULES: Final[dict[str, Callable[[Session, ev.ToolExecute, Branch, Moment], 
     "notes": Session._tool_notes,
 }
 
-ACTIONS: Final[dict[tuple[str, str], Handler]] = {
-    ("context", "status"): Session._command_status,
-    ("context", "rollover"): Session._command_rollover,
+COMMAND_RULES: Final[dict[str, Callable[[Session, ev.Command, Branch, Moment], fx.Reply]]] = {
+    "context": Session._command_context,
+    "shake": Session._command_shake,
 }
+
+CONTEXT_ACTIONS: Final[dict[str, Callable[[Session, ev.Command, Branch, Moment], fx.Reply]]] = {
+    "status": Session._command_status,
+    "rollover": Session._command_rollover,
+}
+
+SHAKE_EFFECTS: Final = frozenset({"expect_leaf", "append_context_edit"})
+"""Effects that only `/shake` makes."""

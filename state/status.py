@@ -18,6 +18,7 @@ from protocol.status import (
 )
 from state.archive import Unavailable
 from state.notes import Notes
+from state.shake.command import folded_now
 from state.windows import current_boundary
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def report(session: Session, branch: Branch, host: HostFacts) -> StatusReport:
         rollover=_rollover(session),
         archives=_archives(session, branch),
         notes=_notes(session, branch),
-        wall=0,
+        wall=len(folded_now(tree, branch, None)),
         anomalies={kind: count for kind, count in {**host.anomalies, **odd}.items() if count},
         counters=host.counters,
     )
@@ -94,6 +95,8 @@ def render(status: StatusReport) -> str:
         lines.append(f"          the last one failed: {status.rollover.last_error}")
     lines += _section("archives", [_archive_line(archive) for archive in status.archives])
     lines += _section("notes", [f"{n.path} ({n.lines:,} lines, {n.bytes:,} bytes)" for n in status.notes])
+    if status.wall:
+        lines.append(f"folds     {status.wall:,} entries")
     lines += _section("oddities", [f"{count:,} {kind}" for kind, count in status.anomalies.items()])
     return "\n".join(lines)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from protocol import effects as fx
 from protocol import events as ev
-from protocol.entries import INTENT, WINDOW, EntryHead
+from protocol.entries import ARCHIVE, INTENT, NOTE_SNAPSHOT, WINDOW, EntryHead
 from protocol.status import Versions
 from state.session import Moment, Session
 from state.status import HostFacts
@@ -49,6 +49,8 @@ def head_of(entry: Json, offset: int = -1, length: int = 0) -> EntryHead:
     tag = {
         "branch_summary": entry.get("fromId", ""),
         "thinking_level_change": entry.get("thinkingLevel", ""),
+        "context_edit": entry.get("targetId", ""),
+        "compaction": entry.get("firstKeptEntryId") or "",
         "model_change": f"{entry['provider']}/{entry['modelId']}" if {"provider", "modelId"} <= entry.keys() else "",
         "custom_message": "text" if isinstance(entry.get("content"), str) else "",
         "message": message.get("toolName" if message.get("role") == "toolResult" else "stopReason", ""),
@@ -182,6 +184,19 @@ class PiSession:
 
     def write(self, path: Path) -> None:
         path.write_bytes(b"".join(line + b"\n" for line in self.lines()))
+
+
+def roll_over(pi: PiSession, number: int, text: str = "what happened") -> str:
+    """Window `number` is archived and the next one opened, as a rollover leaves them; the id of the summary."""
+    markers = (entry for entry in pi.entries if entry.get("customType") == WINDOW)
+    boundary = next(entry for entry in markers if entry["details"]["contextManagement"] == identity(number))
+    old, base = pi.leaf, boundary["parentId"]
+    summary = pi.summary(base, old, text)
+    ids = {"boundaryEntryId": boundary["id"], "summaryEntryId": summary, "archivedLeafId": old, "branchBaseId": base}
+    pi.custom(ARCHIVE, {"protocol": 1, "strategy": "codex-context-tree", "windowId": f"window-{number}", **ids})
+    pi.custom(NOTE_SNAPSHOT, {"protocol": 1, "timestamp": 1, "files": []})
+    pi.marker(number + 1)
+    return summary
 
 
 def _editor_text(entry: Json) -> str | None:

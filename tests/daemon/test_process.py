@@ -211,14 +211,21 @@ async def test_shutdown_is_answered_and_ends_it() -> None:
 
 async def test_a_peer_that_reads_no_more_ends_it_quietly() -> None:
     """Facts: codex-and-sidecar 2.3: no traceback, return code 0."""
-    async with running() as peer:
-        await peer.ask("status")
-        assert peer.process.stdout is not None
-        await peer.process.stdout.aclose()
+    source, sink = os.pipe()
+    with anyio.fail_after(DEADLINE):
+        process = await anyio.open_process(COMMAND, stdout=sink, stderr=subprocess.PIPE)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        os.close(sink)
+        await anyio.wait_readable(source)
+        assert b'"ready"' in os.read(source, 1_000)
+        os.close(source)
         for number in range(200):
-            await peer.send(request("status", number), b"garbage")
-        assert await peer.end() == 0
-        assert await stderr_of(peer) == b""
+            await process.stdin.send(request("status", number) + b"\ngarbage\n")
+        await process.stdin.aclose()
+        assert await process.wait() == 0
+        assert b"".join([chunk async for chunk in process.stderr]) == b""
+        await process.aclose()
 
 
 async def test_a_peer_that_never_reads_does_not_stop_the_reader_and_its_end_is_noticed() -> None:

@@ -4,7 +4,11 @@
 //   /go ID [summarize]   navigate to an entry, as /tree does
 //   /reload-now          what /reload does
 //   CONTEXTD_TEST_BYSTANDER  a tool: while it is called, append an entry and a message beside it
+//   CONTEXTD_TEST_SLOW_END   a gate: what ends a run waits there, once, before Pi settles
 //   CONTEXTD_TEST_DISK_FULL  an entry type or custom type: the first write of such an entry fails
+import * as fs from "node:fs";
+import * as path from "node:path";
+
 interface Context {
   sessionManager: object;
   ui: { notify: (text: string, type?: "info" | "error") => void };
@@ -48,6 +52,14 @@ export default function (pi: Pi): void {
     if (!process.env.CONTEXTD_TEST_BYSTANDER || event.toolName !== process.env.CONTEXTD_TEST_BYSTANDER) return;
     pi.appendEntry("beside", { of: event.toolName });
     pi.sendMessage({ customType: "deferred", content: "deferred to the end of the turn", display: true }, { triggerTurn: false });
+  });
+
+  pi.on("agent_end", async () => {
+    const { CONTEXTD_TEST_SLOW_END: name, CONTEXTD_TEST_GATES: gates } = process.env;
+    if (!name || !gates) return;
+    const gate = path.join(gates, name);
+    fs.writeFileSync(`${gate}.reached`, "");
+    while (!fs.existsSync(gate)) await new Promise((resolve) => setTimeout(resolve, 4));
   });
 
   pi.on("session_start", (_event, ctx) => {

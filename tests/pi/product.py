@@ -2,8 +2,20 @@
 
 from pathlib import Path
 
-from pi.harness import DEADLINE, HERE, REPOSITORY, Call, Json, PiHome, RpcPi, SessionView, _Process, default_extensions
-from pi.harness import entry_type, message_text
+from pi.harness import (
+    DEADLINE,
+    HERE,
+    REPOSITORY,
+    Call,
+    Json,
+    PiHome,
+    RpcPi,
+    SessionView,
+    _Process,
+    default_extensions,
+    entry_type,
+    message_text,
+)
 
 NEW = Call("new_context", {})
 

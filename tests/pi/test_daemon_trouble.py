@@ -13,7 +13,19 @@ from pathlib import Path
 import pytest
 
 from pi.harness import Call, Gate, PiHome, RpcPi, Step, TuiPi, wait_until
-from pi.product import ARCHIVE, INTENT, NEW, SNAPSHOT, answered, daemon, live, notices, runs, window_numbers
+from pi.product import (
+    ARCHIVE,
+    HANDS,
+    NEW,
+    SNAPSHOT,
+    answered,
+    daemon,
+    extensions,
+    live,
+    notices,
+    runs,
+    window_numbers,
+)
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the daemon through /proc")
 
@@ -136,19 +148,14 @@ def test_killed_during_the_summary_the_rollover_is_completed_with_its_turn(home:
 
 def test_killed_between_the_tool_and_settle_the_rollover_is_completed(home: PiHome) -> None:
     """Design 4, step 8: the intent stands in the session, so another daemon goes on from it."""
-    gate = home.gate("tool")
-    home.script(Step(tools=[wait_at(gate)]), Step(text="the end"))
-    with home.rpc() as pi:
+    home.script(Step(tools=[NEW]), Step(text="the end"))
+    with home.rpc(extensions=extensions(HANDS), env={"CONTEXTD_TEST_SLOW_END": "settle"}) as pi:
         pi.prompt("the task")
-        gate.wait_reached()
-        # The command records the intent; the abort ends the tool, and Pi settles without the daemon that was asked.
-        pid = daemon(pi)
-        name = pi.send("prompt", message="/context rollover")
-        pi.wait_for(lambda event: event["type"] == "entry_appended" and event["entry"]["customType"] in INTENT)
-        os.kill(pid, signal.SIGKILL)
-        assert pi.response(name)["success"]
-        gate.open()
+        home.gate("settle").wait_reached()
+        kill_daemon(pi)
+        home.gate("settle").open()
         answered(pi, "the end")
+        assert len(lost(pi)) == 1
         assert pi.extension_errors == []
     check_whole(home, 2)
 
@@ -300,15 +307,12 @@ def test_without_a_daemon_print_mode_answers_and_tells_on_stderr(home: PiHome) -
 
 def test_summaries_hidden_before_stay_hidden_when_the_daemon_is_gone_for_good(home: PiHome) -> None:
     """Design 3, deadlines: the shim keeps hiding what the last answer hid."""
-    launcher = home.root / "launcher"
-    launcher.symlink_to(Path(sys.executable).parent / "pi-contextd")
+    launcher = Launcher(home)
     home.script(Step(tools=[NEW]), Step(text="rolled over"), Step(text="without it"), Step(text="still without"))
-    with home.rpc(env={"PI_CONTEXTD_COMMAND": str(launcher)}) as pi:
+    with home.rpc(env=launcher.environment) as pi:
         pi.prompt("the task")
         answered(pi, "rolled over")
-        pid = next(iter(children(pi)))
-        launcher.unlink()
-        os.kill(pid, signal.SIGKILL)
+        launcher.remove(pi)
         pi.prompt("go on")
         answered(pi, "without it")
         pi.prompt("and on")
@@ -324,9 +328,104 @@ def test_summaries_hidden_before_stay_hidden_when_the_daemon_is_gone_for_good(ho
     ]
 
 
-def children(pi: RpcPi) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pi.pid)], capture_output=True, text=True, check=True)  # noqa: S607
-    return [int(pid) for pid in found.stdout.split()]
+def test_gone_for_good_before_settle_the_old_window_goes_on_with_what_was_typed(home: PiHome) -> None:
+    """Design 4, step 6: any failure puts held input back to work; the next daemon closes the intent, and says so."""
+    launcher = Launcher(home)
+    home.script(Step(tools=[NEW]), Step(text="held answered"), Step(text="answered"))
+    env = {"CONTEXTD_TEST_SLOW_END": "settle", **launcher.environment}
+    with home.rpc(extensions=extensions(HANDS), env=env) as pi:
+        pi.prompt("the task")
+        home.gate("settle").wait_reached()
+        launcher.remove(pi)
+        pi.send("prompt", message="held", streamingBehavior="followUp")
+        pi.call("get_state")
+        home.gate("settle").open()
+        answered(pi, "held answered")
+        pi.prompt("without it")
+        answered(pi, "answered")
+        assert pi.extension_errors == []
+        assert pi.close() == 0
+    assert live(home)[:2] == ["a marker", "user: the task"]
+    assert live(home)[-1] == "user: without it"
+    home.script(Step(text="resumed", tools=[NEW]), Step(text="rolled over"))
+    with home.rpc(args=["--continue"]) as pi:
+        assert len([text for text in said(pi) if "was not started" in text]) == 1
+        pi.prompt("with another")
+        answered(pi, "rolled over")
+    check_whole(home, 2)
+
+
+def test_gone_for_good_during_the_summary_what_was_typed_is_answered_and_the_window_completed_later(
+    home: PiHome,
+) -> None:
+    """Design 4, steps 6 and 8: held input goes to work; the summary stands, so a later daemon seals the window."""
+    launcher = Launcher(home)
+    home.script(Step(tools=[NEW]), Step(text="held answered"), summary=[Step(text="summed up", wait_for="summary")])
+    with home.rpc(env=launcher.environment) as pi:
+        pi.prompt("the task")
+        home.gate("summary").wait_reached()
+        launcher.remove(pi)
+        pi.send("prompt", message="held")
+        pi.call("get_state")
+        home.gate("summary").open()
+        answered(pi, "held answered")
+        pi.prompt("without it")
+        answered(pi, "done")
+        assert pi.extension_errors == []
+        assert len(notices(pi, "error")) <= 1
+        assert pi.close() == 0
+    home.script(Step(text="resumed"))
+    with home.rpc(args=["--continue"]) as pi:
+        assert len([text for text in said(pi) if "is complete now" in text]) == 1
+        pi.prompt("go on")
+        answered(pi, "resumed")
+    check_whole(home, 2)
+
+
+def test_back_after_it_was_gone_during_the_summary_the_window_is_completed_without_a_turn(home: PiHome) -> None:
+    """Design 4, step 8: what was typed has gone to work already, so nothing starts by itself."""
+    launcher = Launcher(home)
+    home.script(Step(tools=[NEW]), Step(text="held answered"), summary=[Step(text="summed up", wait_for="summary")])
+    with home.rpc(env=launcher.environment) as pi:
+        pi.prompt("the task")
+        home.gate("summary").wait_reached()
+        launcher.remove(pi)
+        pi.send("prompt", message="held")
+        pi.call("get_state")
+        home.gate("summary").open()
+        answered(pi, "held answered")
+        launcher.bring_back()
+        wait_until(lambda: status(pi), "daemon")
+        assert len([text for text in notices(pi) if "is complete now" in text]) == 1
+        assert len(home.requests("main")) == 2
+        after = pi.mark
+        pi.prompt("roll over again")
+        answered(pi, "done", after=after)
+        assert pi.extension_errors == []
+    check_whole(home, 2)
+    assert not any("summed up" in text for text in live(home))
+
+
+def said(pi: RpcPi) -> list[str]:
+    """What the start of the session brought."""
+    pi.call("get_state")
+    return notices(pi)
+
+
+class Launcher:
+    """A way to the daemon that can be taken away, so that no other one can be started."""
+
+    def __init__(self, home: PiHome) -> None:
+        self._path = home.root / "pi-contextd-here"
+        self.bring_back()
+        self.environment = {"PI_CONTEXTD_COMMAND": str(self._path)}
+
+    def bring_back(self) -> None:
+        self._path.symlink_to(Path(sys.executable).parent / "pi-contextd")
+
+    def remove(self, pi: RpcPi) -> None:
+        self._path.unlink()
+        kill_daemon(pi)
 
 
 # --- recorded ---

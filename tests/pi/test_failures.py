@@ -134,7 +134,7 @@ def test_a_steer_archived_by_nobody_is_answered_when_the_rollover_fails(home: Pi
         answered(pi, "the prompt answered")
         check_old_window_went_on(home, pi, "the model is broken")
     resent = texts(home.session(), "user")[-2:]
-    # Pi 1.6.0 puts the prompt off until settled handlers are through, and so ahead of what one of them sends (facts 19).
+    # Pi 1.6.0 puts prompts off until settled handlers are through, and so ahead of what one of them sends (facts 19).
     assert resent == {"0.85.0": ["steered", "held"], "1.6.0": ["held", "steered"]}[home.version]
 
 
@@ -570,7 +570,7 @@ def test_a_session_killed_during_the_summary_is_closed_on_resume(home: PiHome) -
 
 @pytest.mark.parametrize("kept", ["branch_summary", ARCHIVE, SNAPSHOT])
 def test_a_session_killed_while_a_window_was_sealed_is_completed_on_resume(home: PiHome, kept: str) -> None:
-    """Design 4, step 8: from the file alone, in the same order, without starting a turn; a second time changes nothing."""
+    """Design 4, step 8: from the file alone, in the same order, without a turn; twice changes nothing."""
     home.script(Step(text="window zero", tools=[NEW]), Step(text="the end"))
     with home.rpc() as pi:
         pi.prompt("the task")

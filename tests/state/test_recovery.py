@@ -244,6 +244,19 @@ def test_a_report_of_an_unknown_rollover_is_not_allowed_and_changes_nothing() ->
         assert player.session.rollover is before
 
 
+def test_a_report_of_another_rollover_does_not_end_the_one_under_way() -> None:
+    player = started()
+    player.fails = "cancelled"
+    player.rollover()
+    closed = next(player.intents())["intentId"]
+    due(player)
+    before = player.session.rollover
+    with pytest.raises(NotAllowedError):
+        player.send(ev.Navigated, intent_id="unheard-of", old_leaf_id=player.pi.leaf, cancelled=True)
+    assert player.send(ev.Navigated, intent_id=closed, old_leaf_id=player.pi.leaf) == fx.Reply()
+    assert player.session.rollover == before
+
+
 def test_a_late_report_of_a_rollover_that_is_over_is_answered_with_nothing() -> None:
     player = started()
     player.rollover()

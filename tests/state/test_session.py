@@ -703,6 +703,15 @@ def test_an_effect_that_fails_after_a_command_keeps_the_marker_of_the_old_window
     assert player.pi.shape()[-1] == WINDOW
 
 
+def test_an_intent_that_cannot_be_written_ends_a_rollover_by_command_where_it_began() -> None:
+    player = started()
+    leaf = player.pi.leaf
+    player.throws = {"append_entry"}
+    player.command("rollover")
+    assert (player.phase, player.holding, player.pi.leaf) == ("idle", False, leaf)
+    assert "Pi could not append entry (ENOSPC)" in player.notices[0][1]
+
+
 @pytest.mark.parametrize("args", ["", "unheard of"])
 def test_any_other_subcommand_explains_the_command(args: str) -> None:
     player = started()

@@ -81,9 +81,9 @@ def test_an_agent_of_another_name_is_named() -> None:
         first_window_id="w",
         current_window_id="w",
         window_number=0,
-        agent_name="/root/helper",
+        agent_name="/root/other",
     )
-    assert "\nAgent name: /root/helper\n" in marker_text(identity, "")
+    assert "\nAgent name: /root/other\n" in marker_text(identity, "")
 
 
 def test_the_hint_is_exactly_that_of_the_format() -> None:
