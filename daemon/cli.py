@@ -11,8 +11,10 @@ import msgspec
 from rich.console import Console
 
 from daemon import __version__
+from daemon.folds import show_folds
 from daemon.record import replay as run_again
 from daemon.show import UnknownLeafError, show
+from state.shake.planner import PROFILES
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -30,10 +32,16 @@ def cli() -> None:
 @click.argument("file", type=_FILE)
 @click.option("--leaf", metavar="ID", help="Show the branch of this entry instead of the file's last one.")
 @click.option("--all", "everything", is_flag=True, help="Show every entry of long stretches.")
-def inspect(file: Path, *, leaf: str | None, everything: bool) -> None:
-    """Show the tree of a session FILE: windows, archives, markers, notes."""
+@click.option("--shake", "folds", is_flag=True, help="Show instead what /shake would fold, scope by scope.")
+@click.option("--profile", type=click.Choice(list(PROFILES)), default="default", show_default=True, help="For --shake.")
+def inspect(file: Path, *, leaf: str | None, everything: bool, folds: bool, profile: str) -> None:
+    """Show the tree of a session FILE: windows, archives, markers, notes; or what could be folded."""
     try:
-        Console().print(show(file, leaf=leaf, everything=everything))
+        Console().print(
+            show_folds(file, leaf=leaf, profile=PROFILES[profile], everything=everything)
+            if folds
+            else show(file, leaf=leaf, everything=everything)
+        )
     except UnknownLeafError as error:
         raise click.BadParameter(str(error), param_hint="--leaf") from None
 

@@ -2,8 +2,9 @@
 
 The file is the truth about a session; entries that Pi still holds in memory come through `remember` and count
 until the file exists. Pi may rewrite a file in place, repair its tail or replace it (facts: real-sessions 2),
-so what was read is checked against the file's inode, size and fingerprints before more is read. What an entry
-means is not known here.
+so what was read is checked against the file's inode, size and fingerprints before more is read. What Pi reads is
+read the same; what Pi drops is counted in `anomalies`, and saved beside the tree where it can be. What an entry means
+is not known here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from daemon.jsonio import decode_as, decode_object, encode, well_formed
+from daemon.jsonio import (
+    TooDeepError,
+    decode_damaged,
+    decode_object,
+    decode_value,
+    encode,
+    shallow,
+    well_formed,
+)
+from daemon.migration import Migration, migration_to_current
+from daemon.salvage import pieces
 from protocol.entries import EntryHead, EntryLine, MessageLine, SessionHeader
 from state.tree import Cancelled, Tree
 
@@ -34,19 +45,32 @@ _RARE: Final = 60
 """The rank of every other byte; those of an alphabet are not rare in its sessions."""
 
 _FINGERPRINT: Final = 256
-_HEADER: Final = 1 << 16
+_BOM: Final = b"\xef\xbb\xbf"
 _MEMORY: Final = -1
 """The offset of an entry that is in no file."""
 
 _decode_line = msgspec.json.Decoder(EntryLine).decode
 
 
+class _Ids(Struct, frozen=True, rename="camel"):
+    """What a body must have of the type that it should be, before any reader sees it."""
+
+    id: str = ""
+    parent_id: str | None = None
+
+
+_decode_ids = msgspec.json.Decoder(_Ids).decode
+
+
 class _Mark(Struct, frozen=True):
-    """What is known of the file: if any of it is otherwise now, the file was rewritten."""
+    """What was read of the file: its first bytes, and the last ones before `end`, which is `offset` or the end of a
+    last line that counts without its LF. If any of it is otherwise now, the file was rewritten.
+    """
 
     inode: int
     head: bytes
     tail: bytes
+    end: int
 
 
 class Journal:
@@ -57,12 +81,30 @@ class Journal:
         self.anomalies: Counter[str] = Counter()
         self.offset = 0
         """Bytes that were indexed, up to the end of a line."""
+        self.leaf: str | None = None
+        """The entry that Pi takes as the leaf when it opens the file: the last one, or none if that has no id."""
         self._tap = tap
         self._fd: int | None = None
         self._seen: tuple[int, int] | None = None
         self._mark: _Mark | None = None
         self._memory: dict[str, bytes] = {}
         self._words: dict[str, str] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin anew, at the start of the file."""
+        self._memory.clear()
+        self.anomalies.clear()
+        self.offset = 0
+        self.leaf = None
+        self._front = self._back = b""
+        self._end = 0
+        self._provisional: list[str] = []
+        self._saved: list[EntryHead] = []
+        self._header: SessionHeader | None = None
+        self._begun = False
+        self._migration: Migration | None = None
+        self._plain = False
 
     def close(self) -> None:
         """Let go of the file."""
@@ -84,23 +126,17 @@ class Journal:
         fresh = self._open(stat)
         if fresh:
             tree.clear()
-            self._memory.clear()
-            self.anomalies.clear()
-            self.offset = 0
+            self._forget()
         tree.add(self._read(stat.st_size, rewritten=fresh))
+        tree.save(self._saved)
+        self._saved.clear()
         self._seen = seen
-        self._mark = self._fingerprint(stat.st_ino)
+        self._mark = _Mark(stat.st_ino, self._front, self._back, self._end)
         return fresh
 
     def header(self) -> SessionHeader | None:
-        """The first line of the file, if it is one."""
-        if self._fd is None:
-            return None
-        line = os.pread(self._fd, _HEADER, 0).split(b"\n", 1)[0]
-        try:
-            return decode_as(line, SessionHeader)
-        except (ValueError, msgspec.ValidationError):
-            return None
+        """The header of what was read, if it has one."""
+        return self._header
 
     def pending(self) -> int:
         """The bytes that the next `refresh` would read."""
@@ -131,7 +167,24 @@ class Journal:
             line = os.pread(fd, head.length, head.offset)
         except OSError:  # closed meanwhile, under a search
             return None
-        return line if _is_strict(line) else _mended(line)
+        if self._migration is None:
+            if _is_strict(line):
+                return line
+            # As much of it byte for byte as can be: what is shown must be found in the file.
+            line = well_formed(line)
+            if _is_strict(line):
+                return line
+        return self._remade(head, line)
+
+    def _remade(self, head: EntryHead, line: bytes) -> bytes | None:
+        """The line written anew, with the ids that the index has for it."""
+        try:
+            entry = _decode_whole(line)
+            if self._migration is not None:
+                self._migration.body(head, entry)
+            return encode(entry | {"id": head.id, "parentId": head.parent_id})
+        except (ValueError, RecursionError):
+            return None
 
     def scan(self, start: int, end: int, needles: Sequence[bytes], cancelled: Cancelled) -> bool:
         """Whether the bytes [start, end) hold one of the needles.
@@ -164,26 +217,41 @@ class Journal:
     def _open(self, stat: os.stat_result) -> bool:
         """Make `_fd` the file of this path; true when nothing that was read before counts any more."""
         mark = self._mark
-        if self._fd is not None and mark is not None and mark.inode == stat.st_ino and stat.st_size >= self.offset:
-            return mark != self._fingerprint(stat.st_ino)
+        if self._fd is not None and mark is not None and mark.inode == stat.st_ino and stat.st_size >= mark.end:
+            return not self._holds(mark)
         self.close()
         assert self.path is not None  # noqa: S101 - `refresh` has returned otherwise
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         return True
 
-    def _fingerprint(self, inode: int) -> _Mark:
-        """The first bytes of the file, and the last that were indexed."""
+    def _holds(self, mark: _Mark) -> bool:
+        """Whether the file still begins with what was read of it."""
         assert self._fd is not None  # noqa: S101 - `_open` has run
-        start = max(0, self.offset - _FINGERPRINT)
-        head = os.pread(self._fd, min(_FINGERPRINT, self.offset), 0)
-        return _Mark(inode, head, os.pread(self._fd, self.offset - start, start))
+        tail = len(mark.tail)
+        if os.pread(self._fd, len(mark.head), 0) != mark.head:
+            return False
+        if os.pread(self._fd, tail, mark.end - tail) != mark.tail:
+            return False
+        if mark.end == self.offset:
+            return True
+        # The last line has counted without its LF; anything else that follows makes another line of it.
+        following = os.pread(self._fd, 2, mark.end)
+        return following in (b"", b"\r", b"\r\n") or following.startswith(b"\n")
 
     def _read(self, size: int, *, rewritten: bool) -> Iterator[EntryHead]:
-        """The heads of all lines from `offset` on, which moves behind the last LF."""
+        """The heads of all lines from `offset` on, which moves behind the last LF.
+
+        What was read is marked with the bytes as they were read: they may be others by now.
+        """
         taped: list[bytes] | None = None if self._tap is None else []
-        for line, offset, ended in self._lines(size):
+        self.anomalies -= Counter(self._provisional)
+        self._provisional.clear()
+        line, ended = b"", True
+        for line, offset, ended in self._lines(size):  # noqa: B007 - both are asked for after the last one
             if ended:
                 self.offset = offset + len(line) + 1
+                if len(self._front) < _FINGERPRINT:
+                    self._front = (self._front + line[:_FINGERPRINT] + b"\n")[:_FINGERPRINT]
                 if taped is not None:
                     taped.append(line)
             text = line[:-1] if line.endswith(b"\r") else line
@@ -191,9 +259,14 @@ class Journal:
                 continue
             head = self._head(text, offset, torn=not ended)
             if head is not None:
+                self.leaf = head.id
                 yield head
         if self._tap is not None and taped:
             self._tap(taped, rewritten)
+        self._mark_end(line, ended=ended)
+
+    def _mark_end(self, line: bytes, *, ended: bool) -> None:
+        """Remember the last line that counted."""
 
     def _lines(self, size: int) -> Iterator[tuple[bytes, int, bool]]:
         """Every line with its offset, and whether its LF is there; memory is bounded by the longest line."""

@@ -29,9 +29,9 @@ _DEPTH: Final = 100
 """Levels of nesting that `shallow` keeps; whoever asks for it reads two."""
 
 _TOKEN: Final = re.compile(
-    rb'[ \t\n\r]*(?:([\[{])|([\]}])|([,:])|'
-    rb'("(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+")|'
-    rb"(?:true|false|null|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)(?![\w.+-]))"
+    rb"[ \t\n\r]*(?:(?P<open>[\[{])|(?P<close>[\]}])|(?P<sign>[,:])|"
+    rb'(?P<string>"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+")|'
+    rb"(?P<word>(?:true|false|null|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)(?![\w.+-])))"
 )
 _SPACE: Final = b" \t\n\r"
 
@@ -90,54 +90,47 @@ def shallow(raw: bytes) -> bytes:
     """The same JSON with null for what is nested very deeply; ValueError when it is none. Not recursive."""
     parts: list[bytes] = []
     opened = bytearray()
+    wanted = "value"
     kept = at = 0
-    wants = "value"
     end = len(raw.rstrip(_SPACE))
-    while at < end or opened or wants != "end":
+    while at < end or wanted != "end":
         token = _TOKEN.match(raw, at, end)
-        if token is None:
+        kind = "" if token is None else token.lastgroup or ""
+        sign = "" if token is None or kind in ("string", "word") else token[kind].decode()
+        following = _GRAMMAR.get((wanted, sign or kind))
+        if token is None or following is None or (kind == "close" and opened[-1:] != _OPENS[sign]):
             raise ValueError("not JSON")
-        kind = (token.lastindex or 0) if token.lastindex else 5
-        sign = token[0][-1:] if kind <= _SIGN else b""
-        inside = opened[-1:]
-        wants = _follow(wants, kind, sign, inside)
-        if kind == _OPEN:
-            opened += sign
+        at = token.end()
+        if kind == "open":
+            opened += token[kind]
             if len(opened) == _DEPTH:
-                parts.append(raw[kept : token.end() - 1])
-        elif kind == _CLOSE:
+                parts.append(raw[kept : at - 1])
+        elif kind == "close":
             if len(opened) == _DEPTH:
                 parts.append(b"null")
-                kept = token.end()
+                kept = at
             del opened[-1:]
-            wants = "comma" if opened else "end"
-        at = token.end()
+        if following == "closed":
+            following = "end" if not opened else "member" if opened[-1:] == b"{" else "item"
+        wanted = following
     return b"".join([*parts, raw[kept:]])
 
 
-_OPEN, _CLOSE, _SIGN, _STRING = 1, 2, 3, 4
-
-
-def _follow(wants: str, kind: int, sign: bytes, inside: bytes) -> str:
-    """What is wanted after this token, in the grammar of JSON."""
-    match wants, kind:
-        case ("value" | "first", 1):
-            return "key or close" if sign == b"{" else "first"
-        case ("key or close" | "key", 4):
-            return "colon"
-        case ("value" | "first", 4 | 5):
-            return "comma" if inside else "end"
-        case ("colon", 3) if sign == b":":
-            return "value"
-        case ("comma", 3) if sign == b",":
-            return "key" if inside == b"{" else "value"
-        case ("first", 2) if sign == b"]":
-            return "closed"
-        case ("key or close", 2) if sign == b"}":
-            return "closed"
-        case ("comma", 2) if sign == (b"}" if inside == b"{" else b"]"):
-            return "closed"
-    raise ValueError("not JSON")
+_OPENS: Final = {"]": b"[", "}": b"{"}
+_VALUE: Final = {"[": "first item", "{": "first name", "string": "closed", "word": "closed"}
+_GRAMMAR: Final = {
+    **{(wanted, kind): following for wanted in ("value", "first item") for kind, following in _VALUE.items()},
+    ("first item", "]"): "closed",
+    ("first name", "}"): "closed",
+    ("first name", "string"): "colon",
+    ("name", "string"): "colon",
+    ("colon", ":"): "value",
+    ("item", ","): "value",
+    ("item", "]"): "closed",
+    ("member", ","): "name",
+    ("member", "}"): "closed",
+}
+"""What may follow: (what was wanted, what came) to what is wanted then; "closed" when a value is complete."""
 
 
 def _decode_leniently(raw: bytes, *, strict: bool = True) -> Any:  # noqa: ANN401 - any JSON value

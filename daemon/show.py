@@ -101,7 +101,7 @@ def show(file: Path, *, leaf: str | None = None, everything: bool = False) -> Gr
     try:
         tree = Tree(journal.raw)
         journal.refresh(tree)
-        branch = tree.path(_leaf(tree, leaf))
+        branch = tree.path(leaf_of(tree, leaf))
         found = ArchiveIndex(tree).of(branch)
         archives = {one.summary.id: one for one in found if isinstance(one, Archive)}
         unavailable = [one for one in found if isinstance(one, Unavailable)]
@@ -118,7 +118,7 @@ def show(file: Path, *, leaf: str | None = None, everything: bool = False) -> Gr
         table = Table.grid(padding=(0, 2, 0, 0))
         for name, value in facts:
             if value:
-                table.add_row(Text(name, style="bold"), Text(_plain(value)))
+                table.add_row(Text(name, style="bold"), Text(plain(value)))
         return Group(picture, table)
     finally:
         journal.close()
@@ -137,7 +137,7 @@ class _Drawing:
     def of(self, name: str, branch: Branch) -> Picture:
         """The branch: a window is a node, what is in none hangs from the root."""
         self._id_width = min(_ID, max((len(head.id) for head in branch.heads), default=0))
-        root = place = Picture(_one_line(_plain(name), "bold"), guide_style="dim")
+        root = place = Picture(_one_line(plain(name), "bold"), guide_style="dim")
         stretch: list[EntryHead] = []
         boundary = current_boundary(self._tree, branch)
         for head in branch.heads:
@@ -172,9 +172,9 @@ class _Drawing:
     def _line(self, head: EntryHead) -> Text:
         key = head.kind if head.kind in _STYLES else head.type
         label = _NAMES.get(head.kind) or _NAMES.get(head.type) or head.kind or head.type
-        text = _one_line(f"{_cut(_plain(head.id), self._id_width):<{self._id_width}}  ", "dim")
-        text.append(f"{_cut(_plain(label), _LABEL):<{_LABEL}} ", style=_STYLES.get(key, "dim"))
-        return text.append(_plain(self._told(head)), style="" if key in _STYLES else "dim")
+        text = _one_line(f"{_cut(plain(head.id), self._id_width):<{self._id_width}}  ", "dim")
+        text.append(f"{_cut(plain(label), _LABEL):<{_LABEL}} ", style=_STYLES.get(key, "dim"))
+        return text.append(plain(self._told(head)), style="" if key in _STYLES else "dim")
 
     def _told(self, head: EntryHead) -> str:
         archive = self._archives.get(head.id)
@@ -189,7 +189,7 @@ class _Drawing:
 
 def _window(number: int | str, state: str, window_id: str, style: str) -> Text:
     label = _one_line(f"window {number}", f"bold {style}")
-    return label.append(f"  {state}", style=style).append(f"  {_plain(window_id)}", style="dim")
+    return label.append(f"  {state}", style=style).append(f"  {plain(window_id)}", style="dim")
 
 
 def _number(tree: Tree, archive: Archive) -> int | str:
@@ -354,7 +354,8 @@ def _arguments(arguments: object) -> str:
 # The facts below the tree
 
 
-def _leaf(tree: Tree, wanted: str | None) -> str | None:
+def leaf_of(tree: Tree, wanted: str | None) -> str | None:
+    """The entry that is wanted, by its id or the only beginning of one; else the file's last one."""
     if wanted is None:
         return next(reversed(tree.heads), None)
     if wanted in tree.heads:
@@ -420,6 +421,7 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Text on one line and without control characters, safe for a terminal."""
     words = " ".join(text[: 4 * _GIST].split())[:_GIST]
     return "".join(char if unicodedata.category(char)[0] != "C" else "·" for char in words)

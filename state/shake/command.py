@@ -99,6 +99,8 @@ def _fold(request: Request, scope: str, flags: set[str]) -> Answer:
 
 
 def _dry_run(request: Request, words: list[str], flags: set[str]) -> Answer:
+    if not request.context_edit:
+        return _say(_TOO_OLD, "warning")
     if not words:
         if not request.has_ui:
             return _say(f"/shake dry-run needs a scope here: {', '.join(SCOPES)}.", "warning")
@@ -107,8 +109,6 @@ def _dry_run(request: Request, words: list[str], flags: set[str]) -> Answer:
         return Answer([fx.Choose(title="What would be folded", options=options, command="shake")])
     if words[0] not in SCOPES:
         return _say(f"/shake dry-run {'|'.join(SCOPES)}", "warning")
-    if not request.context_edit:
-        return _say(_TOO_OLD, "warning")
     plans, figures = _plans(request, words[0], flags)
     if not plans[0].changes:
         return _say(f"[dry-run] · {_nothing(plans[0])}")

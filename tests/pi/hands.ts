@@ -4,6 +4,7 @@
 //   /go ID [summarize]   navigate to an entry, as /tree does
 //   /reload-now          what /reload does
 //   CONTEXTD_TEST_BYSTANDER  a tool: while it is called, append an entry and a message beside it
+//   CONTEXTD_TEST_TREE_NOTE  set: append an entry whenever the leaf has moved, as extensions with state of their own do
 //   CONTEXTD_TEST_SLOW_END   a gate: what ends a run waits there, once, before Pi settles
 //   CONTEXTD_TEST_DISK_FULL  an entry type or custom type: the first write of such an entry fails
 import * as fs from "node:fs";
@@ -52,6 +53,10 @@ export default function (pi: Pi): void {
     if (!process.env.CONTEXTD_TEST_BYSTANDER || event.toolName !== process.env.CONTEXTD_TEST_BYSTANDER) return;
     pi.appendEntry("beside", { of: event.toolName });
     pi.sendMessage({ customType: "deferred", content: "deferred to the end of the turn", display: true }, { triggerTurn: false });
+  });
+
+  pi.on("session_tree", () => {
+    if (process.env.CONTEXTD_TEST_TREE_NOTE) pi.appendEntry("tree-note", {});
   });
 
   pi.on("agent_end", async () => {

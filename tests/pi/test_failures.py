@@ -615,3 +615,19 @@ def test_new_context_beside_another_tool_keeps_both_results_in_the_old_window(ho
     results = [e["message"]["toolName"] for e in home.session().of_type("message/toolResult")]
     assert results == ["bash", "new_context"]
     assert types(archived(home.session(), 0)).count("message/toolResult") == 2
+
+
+# --- beside other extensions ---
+
+
+@pytest.mark.xfail(reason="the manifest then hangs from that entry and not from its summary", strict=True)
+def test_an_extension_that_appends_an_entry_when_the_leaf_has_moved_does_not_cost_the_archive(home: PiHome) -> None:
+    """Its `session_tree` handler runs before navigation returns, so its entry comes between summary and manifest."""
+    home.script(Step(text="window zero", tools=[NEW]), Step(text="the end"), summary=[Step(text="SUMMARY ZERO")])
+    with home.rpc(extensions=extensions(HANDS), env={"CONTEXTD_TEST_TREE_NOTE": "1"}) as pi:
+        pi.prompt("the task")
+        answered(pi, "the end")
+        pi.prompt("/context status")
+        assert "unavailable" not in notices(pi)[-1]
+    assert live(home) == ["a marker"]
+    assert "custom/tree-note" in home.session().branch_types()

@@ -84,8 +84,9 @@ class Read:
         return [(archive.window_id, archive.unavailable) for archive in self.status().archives]
 
     def counts(self) -> dict[str, int]:
+        """The items of every archived window that history lists."""
         found = shelf(self.tree, self.branch, self.session.archives.of(self.branch))
-        return {window.id: window.size for window in found.windows}
+        return {window.id: window.size for window in found.windows if window.summary}
 
     def hidden(self) -> list[str]:
         """The summaries of the branch whose messages the projection takes away."""
