@@ -21,7 +21,7 @@ def plans_of(file: Path, *, leaf: str | None, profile: Profile) -> tuple[Tree, l
     journal = Journal(file)
     tree = Tree(journal.raw)
     journal.refresh(tree)
-    branch = tree.path(leaf_of(tree, leaf))
+    branch = tree.path(leaf_of(journal, tree, leaf))
     seen = view(tree, branch)
     folded = wall(tree, branch)
     return tree, [fold(seen, folded, scope, Rules(profile=profile)) for scope in SCOPES], len(folded)

@@ -223,7 +223,7 @@ class Host:
         missing = tree.branch(event.leaf_id).missing
         if missing is not None and missing not in tree.gaps:
             if not event.again:
-                return fx.Reply(need=fx.Need(after=next(reversed(tree.heads), None)))
+                return fx.Reply(need=fx.Need(after=tree.known_before(missing)))
             tree.gaps.add(missing)
         moment = Moment(now=self._now(), new_id=self._new_id, host=self._facts(hosted))
         return hosted.session.handle(event, moment)

@@ -27,7 +27,7 @@ from daemon.jsonio import (
     shallow,
     well_formed,
 )
-from daemon.migration import Migration, migration_to_current
+from daemon.migration import CURRENT, Migration, migration_to_current
 from daemon.salvage import pieces
 from protocol.entries import EntryHead, EntryLine, MessageLine, SessionHeader
 from state.tree import Cancelled, Tree
@@ -63,8 +63,10 @@ _decode_ids = msgspec.json.Decoder(_Ids).decode
 
 
 class _Mark(Struct, frozen=True):
-    """What was read of the file: its first bytes, and the last ones before `end`, which is `offset` or the end of a
-    last line that counts without its LF. If any of it is otherwise now, the file was rewritten.
+    """What was read of the file: its first bytes, and the last ones before `end`.
+
+    That is `offset`, or the end of a last line that counts without its LF. If any of it is otherwise now, the file
+    was rewritten.
     """
 
     inode: int
@@ -98,13 +100,12 @@ class Journal:
         self.offset = 0
         self.leaf = None
         self._front = self._back = b""
-        self._end = 0
         self._provisional: list[str] = []
         self._saved: list[EntryHead] = []
         self._header: SessionHeader | None = None
-        self._begun = False
+        self._version: object = None
+        self._begun = self._headed = self._plain = False
         self._migration: Migration | None = None
-        self._plain = False
 
     def close(self) -> None:
         """Let go of the file."""
@@ -127,11 +128,10 @@ class Journal:
         if fresh:
             tree.clear()
             self._forget()
-        tree.add(self._read(stat.st_size, rewritten=fresh))
+        tree.add(self._read(stat, rewritten=fresh))
         tree.save(self._saved)
         self._saved.clear()
         self._seen = seen
-        self._mark = _Mark(stat.st_ino, self._front, self._back, self._end)
         return fresh
 
     def header(self) -> SessionHeader | None:
@@ -150,10 +150,10 @@ class Journal:
         heads = []
         for entry in entries:
             raw = encode(entry)
-            head = self._head(raw, _MEMORY)
-            if head is not None and head.id not in tree.heads:
-                self._memory[head.id] = raw
-                heads.append(head)
+            line = _parsed(raw)
+            if line is not None and line.type != "session" and line.id and line.id not in tree.heads:
+                self._memory[line.id] = raw
+                heads.append(self._indexed(line, _MEMORY, len(raw)))
         tree.add(heads)
 
     def raw(self, head: EntryHead) -> bytes | None:
@@ -238,7 +238,7 @@ class Journal:
         following = os.pread(self._fd, 2, mark.end)
         return following in (b"", b"\r", b"\r\n") or following.startswith(b"\n")
 
-    def _read(self, size: int, *, rewritten: bool) -> Iterator[EntryHead]:
+    def _read(self, stat: os.stat_result, *, rewritten: bool) -> Iterator[EntryHead]:
         """The heads of all lines from `offset` on, which moves behind the last LF.
 
         What was read is marked with the bytes as they were read: they may be others by now.
@@ -246,27 +246,31 @@ class Journal:
         taped: list[bytes] | None = None if self._tap is None else []
         self.anomalies -= Counter(self._provisional)
         self._provisional.clear()
-        line, ended = b"", True
-        for line, offset, ended in self._lines(size):  # noqa: B007 - both are asked for after the last one
+        last: bytes | None = None
+        mark: _Mark | None = None
+        beginning = len(self._front) < _FINGERPRINT
+        head_of = self._head
+        for line, offset, ended in self._lines(stat.st_size):
             if ended:
+                last = line
                 self.offset = offset + len(line) + 1
-                if len(self._front) < _FINGERPRINT:
+                if beginning:
                     self._front = (self._front + line[:_FINGERPRINT] + b"\n")[:_FINGERPRINT]
+                    beginning = len(self._front) < _FINGERPRINT
                 if taped is not None:
                     taped.append(line)
             text = line[:-1] if line.endswith(b"\r") else line
-            if not text.strip():
-                continue
-            head = self._head(text, offset, torn=not ended)
+            head = head_of(text, offset, torn=not ended)
             if head is not None:
+                if not ended:
+                    mark = _Mark(stat.st_ino, self._front, line[-_FINGERPRINT:], offset + len(line))
                 self.leaf = head.id
                 yield head
         if self._tap is not None and taped:
             self._tap(taped, rewritten)
-        self._mark_end(line, ended=ended)
-
-    def _mark_end(self, line: bytes, *, ended: bool) -> None:
-        """Remember the last line that counted."""
+        if last is not None:
+            self._back = last[1 - _FINGERPRINT :] + b"\n"
+        self._mark = mark or _Mark(stat.st_ino, self._front, self._back, self.offset)
 
     def _lines(self, size: int) -> Iterator[tuple[bytes, int, bool]]:
         """Every line with its offset, and whether its LF is there; memory is bounded by the longest line."""
@@ -290,32 +294,116 @@ class Journal:
         if parts:
             yield b"".join(parts), start, False
 
-    def _head(self, raw: bytes, offset: int, *, torn: bool = False) -> EntryHead | None:
+    def _head(self, raw: bytes, offset: int, *, torn: bool) -> EntryHead | None:
         """The index entry of a line. A last line without LF counts once it is whole, as it does for Pi."""
         line: EntryLine | None
         try:
             line = _decode_line(raw)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            line = _decode_oddly(raw)
+            line = self._odd(raw, offset, torn=torn)
         if line is None:
-            self.anomalies["unfinished last line" if torn else "unreadable lines"] += 1
             return None
+        if not self._plain:
+            line = self._adapted(raw, line, torn=torn)
         if line.type == "session":
+            if self._headed:
+                self._count("headers after the first", torn=torn)
+            self._headed = self._headed or not torn
             return None
         if not line.id:
-            self.anomalies["entries without id"] += 1
+            self.leaf = None
+            self._count("entries without id", torn=torn)
             return None
+        return self._indexed(line, offset, len(raw))
+
+    def _indexed(self, line: EntryLine, offset: int, length: int) -> EntryHead:
         kind, tag = _facets(line)
         words = self._words
         return EntryHead(
             line.id,
-            line.parent_id,
+            line.parent_id or None,
             words.setdefault(line.type, line.type),
             words.setdefault(kind, kind),
-            tag if line.type == "branch_summary" else words.setdefault(tag, tag),
+            tag if line.type in _ID_TAGS else words.setdefault(tag, tag),
             offset,
-            len(raw),
+            length,
         )
+
+    def _odd(self, raw: bytes, offset: int, *, torn: bool) -> EntryLine | None:
+        """A line that the fast reader refuses; None when Pi drops it."""
+        if not raw.strip():
+            return None
+        if raw.startswith(_BOM) and offset == 0 and self._begin_after_bom(raw[len(_BOM) :]):
+            return None
+        try:
+            value = decode_value(raw)
+        except TooDeepError:
+            value = _shallow_value(raw)
+            if value is not None:
+                self._count("lines nested too deeply", torn=torn)
+        except ValueError:
+            value = None
+        if value or isinstance(value, dict | list):
+            return _line_of(value) if isinstance(value, dict) else EntryLine()
+        self._count("unfinished last line" if torn else "unreadable lines", torn=torn)
+        if not torn:
+            self._save(raw, offset)
+        return None
+
+    def _adapted(self, raw: bytes, line: EntryLine, *, torn: bool) -> EntryLine:
+        """The line as it is after migration; the first one tells whether there is any."""
+        if not self._begun:
+            if torn:
+                return line
+            self._begin(raw, line)
+        return line if self._migration is None else self._migration.line(raw, line, torn=torn)
+
+    def _begin(self, raw: bytes, line: EntryLine) -> None:
+        """Pi takes the first line that it can read for the header, and no file in which that is none."""
+        self._begun = True
+        if line.type == "session":
+            header = decode_object(raw)
+            self._header, self._version = _header_of(header), header.get("version")
+            if not isinstance(header.get("id"), str):
+                self._count("header without id")
+        else:
+            self._count("header missing")
+            if self._header is None:
+                self._version = None if line.type and not line.id else CURRENT
+        self._migration = migration_to_current(self._version)
+        self._plain = self._migration is None
+
+    def _begin_after_bom(self, raw: bytes) -> bool:
+        """Note a header that Pi does not read for its byte order mark, in case there is no other."""
+        try:
+            header = decode_object(raw)
+        except ValueError:
+            return False
+        if header.get("type") != "session":
+            return False
+        self._header, self._version = _header_of(header), header.get("version")
+        self._count("byte order mark before the header")
+        return True
+
+    def _save(self, raw: bytes, offset: int) -> None:
+        """Keep the entries in a line that Pi drops; without ids of their own nobody could ask for them."""
+        if self._migration is not None and self._migration.linear:
+            return
+        for start, end in pieces(raw):
+            try:
+                entry = _decode_whole(raw[start:end])
+            except ValueError:
+                continue
+            line = _line_of(entry)
+            if line.id and line.type not in ("", "session") and "parentId" in entry:
+                self._saved.append(self._indexed(line, offset + start, end - start))
+                self._count("entries saved from unreadable lines")
+
+    def _count(self, kind: str, *, torn: bool = False) -> None:
+        """One more oddity; that of a last line without LF stands until it is read again."""
+        self.anomalies[kind] += 1
+        if torn:
+            self._provisional.append(kind)
 
 
 def _rarest(needle: bytes) -> tuple[int, int]:
@@ -348,20 +436,24 @@ def _stands_in(buffer: bytearray, filled: int, needle: bytes, rare: int, at: int
 def _is_strict(line: bytes) -> bool:
     try:
         line.decode()
-        msgspec.json.decode(line, type=Raw)
+        _decode_ids(line)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return False
     return True
 
 
-def _mended(line: bytes) -> bytes | None:
-    """The line for a strict reader, as much of it byte for byte as can be: what is shown must be found in the file."""
-    mended = well_formed(line)
-    if _is_strict(mended):
-        return mended
+def _decode_whole(raw: bytes) -> dict[str, Any]:
+    """An entry, or one that is whole but for the strings in it; ValueError when it is neither."""
     try:
-        return encode(decode_object(line))
-    except (ValueError, RecursionError):
+        return decode_object(raw)
+    except ValueError:
+        return decode_damaged(raw)
+
+
+def _shallow_value(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return decode_value(shallow(raw))
+    except ValueError:
         return None
 
 
@@ -384,12 +476,23 @@ def _facets(line: EntryLine) -> tuple[str, str]:
     return line.custom_type, "" if tag is None else tag(line)
 
 
-def _decode_oddly(raw: bytes) -> EntryLine | None:
-    """A line that the fast reader refuses: every field that has its type counts, the others are as if absent."""
+_ID_TAGS: Final = ("branch_summary", "context_edit", "compaction")
+"""The types whose tag is an entry's id: there are as many as entries, so none is shared."""
+
+
+def _parsed(raw: bytes) -> EntryLine | None:
+    """A line that needs no migration; None when it is no object."""
     try:
-        entry = decode_object(raw)
-    except ValueError:
-        return None
+        return _decode_line(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        try:
+            return _line_of(decode_object(raw))
+        except ValueError:
+            return None
+
+
+def _line_of(entry: dict[str, Any]) -> EntryLine:
+    """An entry that the fast reader refuses: every field that has its type counts, the others are as if absent."""
 
     def text(source: dict[str, Any], key: str) -> str:
         value = source.get(key)
@@ -398,8 +501,8 @@ def _decode_oddly(raw: bytes) -> EntryLine | None:
     message = entry.get("message")
     return EntryLine(
         type=text(entry, "type"),
-        id=text(entry, "id"),
-        parent_id=text(entry, "parentId") or None,
+        id=_identity(entry.get("id")),
+        parent_id=_identity(entry.get("parentId")) or None,
         custom_type=text(entry, "customType"),
         from_id=text(entry, "fromId"),
         target_id=text(entry, "targetId"),
@@ -411,4 +514,32 @@ def _decode_oddly(raw: bytes) -> EntryLine | None:
         message=MessageLine(text(message, "role"), text(message, "stopReason"), text(message, "toolName"))
         if isinstance(message, dict)
         else None,
+    )
+
+
+def _identity(value: object) -> str:
+    """An id as text. For Pi numbers are ids as well; what is falsy ends every walk, and objects equal nothing."""
+    if isinstance(value, str):
+        return value
+    if not value or not isinstance(value, int | float):
+        return ""
+    if value is True:
+        return "true"
+    return str(int(value)) if float(value).is_integer() else repr(value)
+
+
+def _header_of(entry: dict[str, Any]) -> SessionHeader:
+    """The header, less what is not of its type."""
+
+    def text(key: str) -> str:
+        value = entry.get(key)
+        return value if isinstance(value, str) else ""
+
+    version = entry.get("version")
+    return SessionHeader(
+        "session",
+        id=text("id"),
+        version=version if isinstance(version, int) else 1,
+        cwd=text("cwd"),
+        parent_session=text("parentSession") or None,
     )

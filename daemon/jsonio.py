@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 import msgspec
-
-T = TypeVar("T")
 
 encode = msgspec.json.Encoder().encode
 
@@ -64,14 +62,6 @@ def well_formed(raw: bytes) -> bytes:
     """The same JSON with U+FFFD for what no strict reader takes, and every other byte as it was."""
     valid = raw.decode("utf-8", "replace").encode()
     return _ESCAPE.sub(lambda escape: _REPLACEMENT if len(escape[0]) == _LONE else escape[0], valid)
-
-
-def decode_as(raw: bytes, shape: type[T]) -> T:
-    """The line as `shape`, less the fields that are not of their type; ValueError when it is no object."""
-    try:
-        return msgspec.json.decode(raw, type=shape)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return msgspec.convert(decode_object(raw), shape)
 
 
 def decode_damaged(raw: bytes) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Pi rewrites the file and a rewritten file is read anew. Version 2 has another na
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from msgspec import structs
@@ -25,7 +26,7 @@ class Migration:
     """The state of migrating one file: `line` is given every line that Pi reads, in order, `body` any of them."""
 
     def __init__(self, *, linear: bool) -> None:
-        self._linear = linear
+        self.linear = linear
         self._headers: set[int] = set()
         self._count = 0
         self._parent: str | None = None
@@ -40,7 +41,7 @@ class Migration:
             return line
         if line.message is not None and line.message.role == _OLD_ROLE and line.type == "message":
             line = structs.replace(line, message=structs.replace(line.message, role=_ROLE))
-        if not self._linear:
+        if not self.linear:
             return line
         line = structs.replace(line, id=_id(position), parent_id=self._parent)
         if not torn:
@@ -57,7 +58,7 @@ class Migration:
         message = entry.get("message")
         if head.type == "message" and isinstance(message, dict) and message.get("role") == _OLD_ROLE:
             message["role"] = _ROLE
-        if self._linear and head.type == "compaction":
+        if self.linear and head.type == "compaction":
             self._keep(entry, int(head.id, 16))
 
     def _keep(self, entry: dict[str, Any], position: int) -> None:
@@ -77,14 +78,17 @@ def migration_to_current(version: object) -> Migration | None:
 
 
 def _number(version: object) -> float:
+    """As JavaScript compares it with a number."""
     if version is None:
         return 1
     if isinstance(version, bool | int | float):
         return float(version)
+    if version in ("", []):
+        return 0
     try:
-        return float(version) if isinstance(version, str) and version.strip() else 0 if version == "" else float("nan")
+        return float(version) if isinstance(version, str) else math.nan
     except ValueError:
-        return float("nan")
+        return math.nan
 
 
 def _id(position: int) -> str:

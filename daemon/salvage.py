@@ -12,7 +12,7 @@ from typing import Final
 
 from daemon.jsonio import decode_damaged
 
-_START: Final = '{"type":"'
+_START: Final = '{"type"'
 """How Pi begins every entry; blocks within one may begin like it too."""
 
 _SPACE: Final = " \t\r"

@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import UNSET
 
-from daemon import __version__, host
+from daemon import host
 from daemon.host import LARGE, Host, convert
 from daemon.jsonio import decode_object, encode
 from daemon.settings import SettingsError
@@ -83,7 +83,7 @@ class Server:
         self.dropped = 0
 
     def load(self) -> None:
-        """Import what dispatches and logs; half of the start-up, so `ready` is said before (design 3)."""
+        """Import what dispatches and logs: half of the start-up, which a peer need not wait for (design 3)."""
         from jsonrpcserver import Success, async_dispatch  # noqa: PLC0415 - see above
         from jsonrpcserver.exceptions import JsonRpcError  # noqa: PLC0415
 
@@ -175,9 +175,7 @@ class Server:
         inbox = start_reader(stdio.source)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write, stdio.sink, lines)
-            ready = rpc.Ready(rpc.PROTOCOL, __version__, os.getpid())
-            await outbox.send(encode({"jsonrpc": "2.0", "method": "ready", "params": ready}))
-            tasks.start_soon(_watch_parent, tasks.cancel_scope)
+            tasks.start_soon(_watch_parent, stdio.parent, tasks.cancel_scope)
             async with anyio.create_task_group() as workers:
                 await self._receive(inbox, outbox, workers)
                 self._host.cancel_all()
@@ -244,8 +242,7 @@ class Server:
             self.dropped += 1
 
 
-async def _watch_parent(scope: anyio.CancelScope) -> None:
-    parent = os.getppid()
+async def _watch_parent(parent: int, scope: anyio.CancelScope) -> None:
     while os.getppid() == parent:  # noqa: ASYNC110 - nothing announces that a parent has died
         await anyio.sleep(PARENT_CHECK)
     scope.cancel()

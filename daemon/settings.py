@@ -88,17 +88,34 @@ def checked_mode(mode: object) -> str:
 
 
 def save_mode(agent_dir: Path, mode: str) -> None:
-    """Write the user's choice, leaving everything else as it is; whole or not at all."""
-    file = agent_dir / "settings.json"
-    settings = _read(file)
+    """Write the user's choice, leaving everything else as it is; whole or not at all.
+
+    A file that is no JSON object is not touched: a person has to mend it, and would lose the rest of it.
+    """
+    file = (agent_dir / "settings.json").resolve()  # it may be a link into somebody's dotfiles
+    try:
+        settings = _parse(file) if file.exists() else {}
+    except (OSError, ValueError, RecursionError):
+        raise SettingsError(f"{file} is not readable JSON. Mend it first; nothing was changed.") from None
     settings[KEY] = {**_section(settings, KEY), "mode": mode}
-    handle, name = tempfile.mkstemp(dir=agent_dir, prefix=".settings-")
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        json.dump(settings, out, indent=2, ensure_ascii=False)
-        out.write("\n")
-    if file.exists():
-        Path(name).chmod(file.stat().st_mode & 0o777)
-    Path(name).replace(file)
+    text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+    try:
+        _replace(file, text.encode("utf-8", "backslashreplace"))  # lone surrogates stay the escapes that they were
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be written: {error.strerror}.") from None
+
+
+def _replace(file: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".settings-")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        if file.exists():
+            Path(name).chmod(file.stat().st_mode & 0o777)
+        Path(name).replace(file)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _section(settings: dict[str, Any], key: str) -> dict[str, Any]:
@@ -108,7 +125,13 @@ def _section(settings: dict[str, Any], key: str) -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        settings = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return _parse(file)
+    except (OSError, ValueError, RecursionError):
         return {}
-    return settings if isinstance(settings, dict) else {}
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(settings, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one kind of error for one kind of failure
+    return settings

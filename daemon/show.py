@@ -20,6 +20,7 @@ from rich.tree import Tree as Picture
 
 from daemon.journal import Journal
 from daemon.jsonio import decode_object, encode
+from daemon.migration import CURRENT
 from protocol.entries import (
     ARCHIVE,
     INTENT,
@@ -31,6 +32,7 @@ from protocol.entries import (
     IntentEntry,
     ManifestEntry,
     NoteSnapshotEntry,
+    SessionHeader,
 )
 from state.archive import Archive, ArchiveIndex, Unavailable
 from state.notes import Notes
@@ -48,9 +50,6 @@ _GIST: Final = 400
 
 _SHORT: Final = 24
 """Characters of a second argument that is shown."""
-
-_HEADER: Final = 65_536
-"""Bytes in which the first line of a file is sought."""
 
 _LABEL: Final = 15
 _ID: Final = 20
@@ -101,19 +100,19 @@ def show(file: Path, *, leaf: str | None = None, everything: bool = False) -> Gr
     try:
         tree = Tree(journal.raw)
         journal.refresh(tree)
-        branch = tree.path(leaf_of(tree, leaf))
+        branch = tree.path(leaf_of(journal, tree, leaf))
         found = ArchiveIndex(tree).of(branch)
         archives = {one.summary.id: one for one in found if isinstance(one, Archive)}
         unavailable = [one for one in found if isinstance(one, Unavailable)]
         picture = _Drawing(tree, archives, everything=everything).of(file.name, branch)
         facts = [
-            ("session", _session(file, ids=bool(tree.heads))),
-            ("entries", _entries(tree, branch)),
+            ("session", _session(journal.header())),
+            ("entries", _entries(tree, branch, journal.leaf)),
             ("windows", _windows(tree, branch, archives)),
             ("notes", ", ".join(f"{one.path} ({_count(one.lines, 'line')})" for one in Notes.of(tree, branch).lines())),
             ("other leaves", _other_leaves(tree, branch, archives.values())),
             *(("unavailable", f"window {one.window_id}: {one.why}") for one in unavailable),
-            *(("oddity", f"{count:,} {kind}") for kind, count in journal.anomalies.items()),
+            *(("oddity", f"{count:,} {kind}") for kind, count in _oddities(journal, tree)),
         ]
         table = Table.grid(padding=(0, 2, 0, 0))
         for name, value in facts:
@@ -354,10 +353,13 @@ def _arguments(arguments: object) -> str:
 # The facts below the tree
 
 
-def leaf_of(tree: Tree, wanted: str | None) -> str | None:
-    """The entry that is wanted, by its id or the only beginning of one; else the file's last one."""
+def leaf_of(journal: Journal, tree: Tree, wanted: str | None) -> str | None:
+    """The entry that is wanted, by its id or the only beginning of one; else the one that Pi begins with.
+
+    That is none when the last line has no id; then the last one that has.
+    """
     if wanted is None:
-        return next(reversed(tree.heads), None)
+        return journal.leaf or next(reversed(tree.heads), None)
     if wanted in tree.heads:
         return wanted
     matches = [entry_id for entry_id in tree.heads if entry_id.startswith(wanted)]
@@ -366,25 +368,25 @@ def leaf_of(tree: Tree, wanted: str | None) -> str | None:
     return matches[0]
 
 
-def _session(file: Path, *, ids: bool) -> str:
-    try:
-        with file.open("rb") as source:
-            header = decode_object(source.readline(_HEADER))
-    except ValueError:
-        return "no header"
-    if header.get("type") != "session":
-        return "no header"
-    version = header.get("version", 1)
-    note = "" if ids else "; its entries have no ids before Pi has opened it"
-    return f"{header.get('id')}, in {header.get('cwd', '?')}, version {version}{note}"
+def _session(header: SessionHeader | None) -> str:
+    if header is None:
+        return "no header that Pi would take"
+    note = ", shown as Pi migrates it" if header.version < CURRENT else ""
+    return f"{header.id or 'no id'}, in {header.cwd or '?'}, version {header.version}{note}"
 
 
-def _entries(tree: Tree, branch: Branch) -> str:
+def _oddities(journal: Journal, tree: Tree) -> list[tuple[str, int]]:
+    found = {**journal.anomalies, **tree.oddities()}
+    return [(kind, count) for kind, count in found.items() if count]
+
+
+def _entries(tree: Tree, branch: Branch, last_id: str | None) -> str:
     total = f"{len(tree.heads):,}"
     if branch.leaf is None:
         return total
-    last = ", the last one of the file" if branch.leaf == next(reversed(tree.heads)) else ""
-    end = "" if branch.complete else f"; it begins at {branch.heads[0].id}, whose parent is missing"
+    last = ", the last one of the file" if branch.leaf == last_id else ""
+    why = "the parents go in a circle" if branch.missing is None else "whose parent is missing"
+    end = "" if branch.complete or not branch.heads else f"; it begins at {branch.heads[0].id}, {why}"
     return f"{total}, of them {len(branch.heads):,} on the branch of {branch.leaf}{last}{end}"
 
 

@@ -36,10 +36,11 @@ class TooLong(Struct, frozen=True):
 
 
 class Stdio(Struct, frozen=True):
-    """The claimed descriptors."""
+    """The claimed descriptors, and who was at their other end."""
 
     source: int
     sink: int
+    parent: int
 
 
 def claim() -> Stdio:
@@ -51,7 +52,7 @@ def claim() -> Stdio:
     os.close(null)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    return Stdio(source, sink)
+    return Stdio(source, sink, os.getppid())
 
 
 class Splitter:
@@ -105,7 +106,8 @@ def start_reader(source: int) -> MemoryObjectReceiveStream[bytes]:
     return receive
 
 
-def _write_all(sink: int, data: bytes) -> None:
+def write_all(sink: int, data: bytes) -> None:
+    """Write everything, however little the peer takes at a time."""
     view = memoryview(data)
     while view:
         view = view[os.write(sink, view) :]
@@ -119,7 +121,7 @@ async def write_lines(sink: int, lines: MemoryObjectReceiveStream[bytes]) -> Non
     async with lines:
         async for line in lines:
             try:
-                await anyio.to_thread.run_sync(_write_all, sink, line + b"\n", abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(write_all, sink, line + b"\n", abandon_on_cancel=True)
             except OSError:
                 return
 

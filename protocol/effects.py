@@ -82,11 +82,15 @@ class AppendModel(Effect, frozen=True, kw_only=True, tag="append_model"):
 
 
 class Navigate(Effect, frozen=True, kw_only=True, tag="navigate"):
-    """Move the leaf. What came of it is reported as `navigated` with the same `intentId`."""
+    """Move the leaf. What came of it is reported as `navigated` with the same `intentId`.
+
+    `status` stands in Pi's status line meanwhile.
+    """
 
     target_id: str
     intent_id: str | None
     summarize: bool = False
+    status: str | None = None
 
 
 class Abort(Effect, frozen=True, kw_only=True, tag="abort"):
@@ -127,12 +131,6 @@ class Notify(Effect, frozen=True, kw_only=True, tag="notify"):
     level: Literal["info", "warning", "error"] = "info"
 
 
-class SetStatus(Effect, frozen=True, kw_only=True, tag="set_status"):
-    """Show a short text in Pi's status line; null clears it."""
-
-    text: str | None
-
-
 class Emit(Effect, frozen=True, kw_only=True, tag="emit"):
     """Emit on Pi's extension bus."""
 
@@ -157,7 +155,6 @@ AnyEffect = (
     | AwaitIdle
     | SetEditor
     | Notify
-    | SetStatus
     | Emit
 )
 

@@ -14,6 +14,8 @@ import { type Held, type Slot, textOf } from "./slot.ts";
 
 export const CAPTURE_COMMAND = "contextd-capture";
 
+const STATUS_KEY = "contextd";
+
 export type Effect = NonNullable<Reply["effects"]>[number];
 
 /** What an interpreter may use. */
@@ -76,6 +78,7 @@ const INTERPRETERS: Interpreters = {
 	navigate: async (effect, stage) => {
 		const oldLeafId = stage.ctx.sessionManager.getLeafId();
 		if (effect.intentId) stage.slot.inFlight = { intentId: effect.intentId };
+		if (effect.status) stage.ctx.ui.setStatus(STATUS_KEY, effect.status);
 		let cancelled = false;
 		let error: string | null = null;
 		try {
@@ -83,7 +86,9 @@ const INTERPRETERS: Interpreters = {
 		} catch (thrown) {
 			error = messageOf(thrown);
 		}
-		if (!stage.replaced()) await stage.navigated({ intentId: effect.intentId ?? null, oldLeafId, cancelled, error });
+		if (stage.replaced()) return;
+		if (effect.status) stage.ctx.ui.setStatus(STATUS_KEY, undefined);
+		await stage.navigated({ intentId: effect.intentId ?? null, oldLeafId, cancelled, error });
 	},
 	abort: (_, { ctx }) => ctx.abort(),
 	hold_input: (_, { slot }) => {
@@ -113,7 +118,6 @@ const INTERPRETERS: Interpreters = {
 		if (ctx.hasUI && ctx.ui.getEditorText() === effect.ifText) ctx.ui.setEditorText(effect.text);
 	},
 	notify: (effect, { ctx }) => say(ctx, effect.text, effect.level ?? "info"),
-	set_status: (effect, { ctx }) => ctx.ui.setStatus("contextd", effect.text ?? undefined),
 	emit: (effect, { pi }) => pi.events.emit(effect.channel, effect.data),
 };
 
@@ -164,7 +168,7 @@ export function backToEditor(ctx: ExtensionContext, held: Held[]): void {
 /** One line to the user, on stderr where there is no other place. */
 export function say(ctx: ExtensionContext, text: string, level: "info" | "warning" | "error"): void {
 	if (ctx.hasUI) ctx.ui.notify(text, level);
-	else if (level !== "info") console.error(text);
+	else console.error(text);
 }
 
 export function messageOf(thrown: unknown): string {

@@ -35,6 +35,9 @@ type SessionMethod = {
 }[keyof Methods & keyof Replies];
 type Params<M extends SessionMethod> = Omit<Methods[M], "sessionId" | "leafId" | "again">;
 
+/** What the daemon wants done instead may fail too; it is asked this often. */
+const ANSWERS_TO_FAILURE = 3;
+
 export default function contextd(pi: ExtensionAPI): void {
 	const slot = processSlot();
 	const outliner = new Outliner();
@@ -97,18 +100,23 @@ export default function contextd(pi: ExtensionAPI): void {
 	/** Perform effects; when one throws, the daemon says what to do instead. Returns why, for a tool's result. */
 	async function run(effects: readonly Effect[] | undefined, ctx: ExtensionContext, settled?: number): Promise<string | undefined> {
 		const stage = stageOf(ctx, settled);
-		const failure = await perform(effects ?? [], stage);
-		if (!failure) return undefined;
-		try {
-			const instead = await ask("effect_failed", ctx, failure);
-			const again = await perform(instead.effects ?? [], stage);
-			if (!again) return failure.error;
-			say(ctx, `contextd: ${again.effect} failed: ${again.error}`, "error");
-		} catch (error) {
-			if (!replaced) say(ctx, `contextd: ${failure.effect} failed: ${failure.error} (${messageOf(error)})`, "error");
+		const first = await perform(effects ?? [], stage);
+		let failure = first;
+		for (let left = ANSWERS_TO_FAILURE; failure && left > 0; left--) {
+			const { effect, error } = failure;
+			try {
+				const instead = await ask("effect_failed", ctx, failure);
+				failure = await perform(instead.effects ?? [], stage);
+			} catch (thrown) {
+				failure = { effect, error: `${error} (${messageOf(thrown)})` };
+				break;
+			}
 		}
-		letGo(ctx);
-		return failure.error;
+		if (failure && !replaced) {
+			say(ctx, `contextd: ${failure.effect} failed: ${failure.error}`, "error");
+			letGo(ctx);
+		}
+		return first?.error;
 	}
 
 	/** Nobody is left to say what becomes of held input, so it goes to work. */

@@ -301,7 +301,6 @@ export interface Reply {
     | AwaitIdle
     | SetEditor
     | Notify
-    | SetStatus
     | Emit
   )[];
   need?: Need | null;
@@ -385,12 +384,15 @@ export interface AppendModel {
 }
 /**
  * Move the leaf. What came of it is reported as `navigated` with the same `intentId`.
+ *
+ * `status` stands in Pi's status line meanwhile.
  */
 export interface Navigate {
   do: "navigate";
   targetId: string;
   intentId: string | null;
   summarize?: boolean;
+  status?: string | null;
 }
 /**
  * Abort the agent's run.
@@ -441,13 +443,6 @@ export interface Notify {
   level?: "error" | "info" | "warning";
 }
 /**
- * Show a short text in Pi's status line; null clears it.
- */
-export interface SetStatus {
-  do: "set_status";
-  text: string | null;
-}
-/**
  * Emit on Pi's extension bus.
  */
 export interface Emit {
@@ -484,7 +479,6 @@ export interface TreeReply {
     | AwaitIdle
     | SetEditor
     | Notify
-    | SetStatus
     | Emit
   )[];
   need?: Need | null;
@@ -511,7 +505,6 @@ export interface ContextReply {
     | AwaitIdle
     | SetEditor
     | Notify
-    | SetStatus
     | Emit
   )[];
   need?: Need | null;
@@ -538,7 +531,6 @@ export interface Verdict {
     | AwaitIdle
     | SetEditor
     | Notify
-    | SetStatus
     | Emit
   )[];
   need?: Need | null;
@@ -566,7 +558,6 @@ export interface ToolReply {
     | AwaitIdle
     | SetEditor
     | Notify
-    | SetStatus
     | Emit
   )[];
   need?: Need | null;

@@ -116,39 +116,46 @@ class ArchiveIndex:
         summary = self._tree.heads.get(manifest.summary_entry_id)
         if summary is None:
             return Unavailable(head.id, manifest.window_id, "the summary is missing")
-        why = _mismatch(head, manifest, summary)
+        why = self._mismatch(head, manifest, summary)
         if why is not None:
             return Unavailable(head.id, manifest.window_id, why)
         items, tree = self._interval(manifest)
         if isinstance(items, str):
             return Unavailable(head.id, manifest.window_id, items)
-        if all(item.id != manifest.boundary_entry_id for item in items):
+        # A cut at anything but a message leaves the boundary itself as the base (facts: pi-lifecycle 5).
+        boundary = manifest.boundary_entry_id
+        if boundary != manifest.branch_base_id and all(item.id != boundary for item in items):
             return Unavailable(head.id, manifest.window_id, "the boundary is not in the archived interval")
         return _Checked(manifest, summary, items, tree)
+
+    def _mismatch(self, head: EntryHead, manifest: Manifest, summary: EntryHead) -> str | None:
+        """What the manifest claims of its summary and is not so.
+
+        Upstream wants the manifest right below its summary. Other extensions append there as well, and a window
+        must not be lost for that; so it may follow anywhere on the same branch.
+        """
+        follows = not isinstance(self._tree.interval(head.id, summary.id, MAX_INTERVAL), str)
+        claims = (
+            (bool(manifest.window_id), "the manifest names no window"),
+            (summary.type == "branch_summary", "what the manifest calls a summary is none"),
+            (follows, "the manifest does not follow its summary"),
+            (summary.tag == manifest.archived_leaf_id, "the summary is of another leaf"),
+            (summary.parent_id == manifest.branch_base_id, "the summary has another base"),
+        )
+        return next((why for holds, why in claims if not holds), None)
 
     def _interval(self, manifest: Manifest) -> tuple[list[EntryHead] | str, Tree]:
         """The archived entries, from this session or from the nearest one that it was forked from."""
         leaf, base = manifest.archived_leaf_id, manifest.branch_base_id
         items = self._tree.interval(leaf, base, MAX_INTERVAL)
-        if leaf in self._tree.heads:
+        if self._tree.find(leaf) is not None:
             return items, self._tree
         for ancestor in self._ancestors():
             if ancestor.tree is None:
                 return f"its entries lie in {ancestor.file}, which cannot be read", self._tree
-            if leaf in ancestor.tree.heads:
+            if ancestor.tree.find(leaf) is not None:
                 return ancestor.tree.interval(leaf, base, MAX_INTERVAL), ancestor.tree
         return items, self._tree
-
-
-def _mismatch(head: EntryHead, manifest: Manifest, summary: EntryHead) -> str | None:
-    claims = (
-        (bool(manifest.window_id), "the manifest names no window"),
-        (summary.type == "branch_summary", "what the manifest calls a summary is none"),
-        (head.parent_id == summary.id, "the manifest does not follow its summary"),
-        (summary.tag == manifest.archived_leaf_id, "the summary is of another leaf"),
-        (summary.parent_id == manifest.branch_base_id, "the summary has another base"),
-    )
-    return next((why for holds, why in claims if not holds), None)
 
 
 def last_users(items: list[EntryHead]) -> list[str]:

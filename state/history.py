@@ -93,7 +93,8 @@ def shelf(tree: Tree, branch: Branch, archives: Iterable[Archive | Unavailable])
         else:
             items = [item for item in items if item is not calling]
         found.append(Window(identity.current_window_id, tree, None, items))
-    return Shelf(found, missing)
+    readable = {window.id for window in found}  # a bad manifest does not hide what can be read without it
+    return Shelf(found, [one for one in missing if one.id not in readable])
 
 
 class _Section(Struct, frozen=True):

@@ -87,7 +87,7 @@ class Session:
         self.last_error: str | None = None
         self._reminded: str | None = None
         self._cold: str | None = None
-        self._shake: tuple[ev.Command, Effects] | None = None
+        self._shake: PendingShake | None = None
         self._signatures: dict[str, Signature | None] = {}
 
     def forget(self) -> None:
@@ -122,11 +122,9 @@ class Session:
             text = f"This session has archived windows and runs in mode {self.mode} now. {LEAVING_TREE}"
             effects.append(fx.Notify(text=text, level="warning"))
         frees = any(isinstance(effect, fx.AppendMessage) and effect.release_after for effect in effects)
-        if event.holding and not frees:
-            effects.append(fx.ReleaseInput(to="run" if same_process else "editor"))
-            if event.held and not same_process:
-                text = "What was typed during the rollover is back in the editor."
-                effects.append(fx.Notify(text=text, level="warning"))
+        waiting = event.held > 0 or _resends(effects)
+        if (event.holding or waiting) and not frees:
+            effects += [fx.ReleaseInput(to="run")] if same_process else _back_to_editor(waiting=waiting)
         return fx.Reply(effects=effects)
 
     def _moved(self, event: ev.SessionTree, branch: Branch, moment: Moment) -> fx.TreeReply:
@@ -143,6 +141,7 @@ class Session:
         if rollover.phase is Phase.IDLE:
             effects += self._recover(branch, moment, start_turn=False)
             effects += self._first_marker(branch, effects, moment)
+            effects += _back_to_editor(waiting=True) if _resends(effects) else []
         boundary = current_boundary(self.tree, branch)
         window = _opened(effects) or (None if boundary is None else boundary[1].current_window_id)
         return fx.TreeReply(effects=[*effects, _announce(internal=False, window=window, previous=None)])
@@ -243,7 +242,8 @@ class Session:
             return [*_resend(unanswered(branch, intent)), opening, *self._await_idle()]
         blank = not editor_text.strip()
         self.rollover = step(self.rollover, Step.SETTLED, old_leaf=old_leaf, blank_editor=blank)
-        return [fx.Navigate(target_id=intent.cut_id, summarize=True, intent_id=intent.intent_id)]
+        status = f"Pi summarises context window {intent.identity.window_number}; what you type goes to the next one"
+        return [fx.Navigate(target_id=intent.cut_id, summarize=True, intent_id=intent.intent_id, status=status)]
 
     def _await_idle(self) -> Effects:
         """Print and json mode would exit before the new window has run (facts: pi-lifecycle 6)."""
@@ -253,6 +253,10 @@ class Session:
         """Step 5, or 7 where navigation failed."""
         if self.rollover.phase is Phase.FAILED:
             self.rollover = step(self.rollover, Step.RETURNED)
+            return fx.Reply()
+        if event.intent_id is None and self.rollover.phase is Phase.NAVIGATING and self.rollover.old_leaf is None:
+            # Another daemon has sent Pi back, and what closes the rollover comes after this very report.
+            self.rollover = step(self.rollover, Step.GAVE_UP)
             return fx.Reply()
         rollover = self._rollover_of(event.intent_id)
         if rollover is None:
@@ -313,7 +317,7 @@ class Session:
 
     def _effect_failed(self, event: ev.EffectFailed, branch: Branch, moment: Moment) -> fx.Reply:
         """An effect threw: before navigation the old window goes on, after it Pi returns to the old window."""
-        if event.effect in SHAKE_EFFECTS:
+        if event.effect in SHAKE_EFFECTS or (event.effect == "append_entry" and self._log_is_missing(branch)):
             return self._shake_failed(event, branch, moment)
         del moment
         rollover, intent = self.rollover, self.rollover.intent
@@ -545,24 +549,26 @@ class Session:
                 version=moment.host.versions.contextd,
             )
         )
-        self._shake = (event, answer.effects) if answer.folds else None
+        self._shake = PendingShake(event, answer.effects) if answer.folds else None
         return fx.Reply(effects=answer.effects)
 
     def _shake_failed(self, event: ev.EffectFailed, branch: Branch, moment: Moment) -> fx.Reply:
         """Plan once more when the leaf had changed; account for what was folded when an append failed."""
         pending, self._shake = self._shake, None
-        if pending is not None and event.effect == "expect_leaf":
-            again = self._command_shake(pending[0], branch, moment)
-            self._shake = None
+        if event.effect == "expect_leaf":
+            if pending is None or pending.again:
+                text = f"/shake: {event.error}. Nothing was changed."
+                return fx.Reply(effects=[fx.Notify(text=text, level="warning")])
+            again = self._command_shake(pending.event, branch, moment)
+            self._shake = None if self._shake is None else structs.replace(self._shake, again=True)
             return again
-        text = f"/shake: {event.error}."
-        if pending is None:
-            return fx.Reply(effects=[fx.Notify(text=f"{text} Nothing was changed.", level="warning")])
-        log = shake.log_of_done(pending[1], self.tree, branch, self._since(branch))
-        effects: Effects = [] if log is None else [log]
-        return fx.Reply(
-            effects=[*effects, fx.Notify(text=f"{text} /shake status shows what is folded.", level="error")]
-        )
+        logs = [] if pending is None else shake.logs_of_done(pending.effects, self.tree, branch, self._since(branch))
+        text = f"/shake broke off: {event.error}. /shake status shows what is folded."
+        return fx.Reply(effects=[*logs, fx.Notify(text=text, level="error")])
+
+    def _log_is_missing(self, branch: Branch) -> bool:
+        """Whether the branch ends within a run of `/shake`: its overlays are there, its log is not."""
+        return self._shake is not None and bool(branch.heads) and branch.heads[-1].type == "context_edit"
 
     def _since(self, branch: Branch) -> str | None:
         """In local mode the model sees nothing before the latest marker."""
@@ -578,6 +584,14 @@ class Session:
             return "nothing was read yet"
         idle = (now - read) // 1_000
         return f"the cache is cold after {idle // 60:,} minutes" if idle > CACHE_SECONDS else None
+
+
+class PendingShake(Struct, frozen=True):
+    """A `/shake` whose effects are under way; `again` when it was planned anew."""
+
+    event: ev.Command
+    effects: Effects
+    again: bool = False
 
 
 class Search(Struct, frozen=True):
@@ -602,6 +616,18 @@ def _answer(result: history.Result, effects: Effects | None = None) -> fx.ToolRe
 
 def _resend(entry_ids: list[str]) -> Effects:
     return [fx.Resend(entry_ids=entry_ids)] if entry_ids else []
+
+
+def _resends(effects: Effects) -> bool:
+    """Whether there is something to send that no assistant has answered."""
+    return any(isinstance(effect, fx.Resend) for effect in effects)
+
+
+def _back_to_editor(*, waiting: bool) -> Effects:
+    """Where nothing goes on by itself, a person decides about what waits."""
+    release = fx.ReleaseInput(to="editor")
+    text = "What was typed during the rollover is back in the editor."
+    return [release, fx.Notify(text=text, level="warning")] if waiting else [release]
 
 
 def _opened(effects: Effects) -> str | None:

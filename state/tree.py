@@ -79,6 +79,9 @@ class Tree:
     heads: dict[str, EntryHead]
     ours: dict[str, list[EntryHead]]
     """The entries of our own types, on any branch, in the order of the file."""
+    saved: dict[str, EntryHead]
+    """Entries of lines that Pi does not read. No branch leads through them; an archived path may (facts: real-sessions
+    3, #8575), since only we walk those."""
     duplicates: int
     """How many entries replaced another one with the same id."""
     gaps: set[str]
@@ -93,6 +96,7 @@ class Tree:
         """Forget everything, since the file was rewritten."""
         self.heads = {}
         self.ours = {kind: [] for kind in OURS}
+        self.saved = {}
         self.duplicates = 0
         self.gaps = set()
         self._branch = _NOWHERE
@@ -100,6 +104,7 @@ class Tree:
     def add(self, heads: Iterable[EntryHead]) -> None:
         """Index more entries. Of two with one id the later wins, as in Pi (facts: tree-upstream 9)."""
         index = self.heads
+        stale: set[str] = set()
         for head in heads:
             before = index.get(head.id)
             if before is not None:
@@ -108,10 +113,29 @@ class Tree:
                 self.duplicates += 1
                 self._branch = _NOWHERE
                 if before.kind in self.ours:
-                    self.ours[before.kind].remove(before)
+                    stale.add(before.kind)
             index[head.id] = head
             if head.kind in self.ours:
                 self.ours[head.kind].append(head)
+        for kind in stale:
+            self.ours[kind] = [head for head in self.ours[kind] if index[head.id] is head]
+
+    def save(self, heads: Iterable[EntryHead]) -> None:
+        """Keep entries of lines that Pi does not read, for `find` alone."""
+        self.saved.update((head.id, head) for head in heads)
+
+    def find(self, entry_id: str) -> EntryHead | None:
+        """The entry of this id, or else what could be saved of it."""
+        head = self.heads.get(entry_id)
+        return self.saved.get(entry_id) if head is None else head
+
+    def known_before(self, missing: str) -> str | None:
+        """The entry after which Pi, if it still holds this one, does so; most likely it is newer than the file.
+
+        Unless its line cannot be read: then it followed its parent, and the file has gone on since.
+        """
+        saved = self.saved.get(missing)
+        return next(reversed(self.heads), None) if saved is None else saved.parent_id
 
     def raw(self, head: EntryHead) -> bytes | None:
         """The entry's line."""
@@ -130,6 +154,22 @@ class Tree:
             return msgspec.json.decode(raw, type=shape)
         except (msgspec.DecodeError, RecursionError):
             return None
+
+    def oddities(self) -> dict[str, int]:
+        """How many entries there are that no walk from a root meets as it should; looks at all of them."""
+        heads = self.heads
+        orphans = sum(1 for head in heads.values() if head.parent_id is not None and head.parent_id not in heads)
+        reached: set[str] = set()
+        circular = 0
+        for start in heads:
+            path: dict[str, int] = {}
+            at: str | None = start
+            while at is not None and at in heads and at not in reached and at not in path:
+                path[at] = len(path)
+                at = heads[at].parent_id
+            circular += len(path) - path[at] if at in path else 0
+            reached.update(path)
+        return {"duplicate ids": self.duplicates, "parents missing": orphans, "entries in a circle": circular}
 
     def ancestors(self, leaf: str | None) -> Iterator[EntryHead]:
         """From the leaf to its root; ends silently at a missing parent and before a repeated entry."""
@@ -188,7 +228,7 @@ class Tree:
                 return "the archived leaf does not descend from the branch base"
             if at in seen:
                 return f"the path is a cycle at {at}"
-            head = self.heads.get(at)
+            head = self.find(at)
             if head is None:
                 return f"entry {at} is missing"
             if len(path) >= limit:

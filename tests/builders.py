@@ -137,6 +137,16 @@ class PiSession:
     def marker(self, number: int, *, kind: str = "window") -> str:
         return self.custom_message(WINDOW, f"WINDOW {number}", marker_details(number, kind=kind))
 
+    def overlay(self, target_id: str, content: Any) -> str:
+        """Let the model see this content in place of the target's, or nothing for None."""
+        return self.append(
+            "context_edit", targetId=target_id, replacement=None if content is None else {"content": content}
+        )
+
+    def compact(self, kept: str | None, text: str = "what happened") -> str:
+        """Compact everything before this entry, or all of it for None."""
+        return self.append("compaction", summary=text, firstKeptEntryId=kept, tokensBefore=1)
+
     def thinking(self, level: str) -> str:
         return self.append("thinking_level_change", thinkingLevel=level)
 
@@ -165,6 +175,7 @@ class PiSession:
         found: list[Json] = []
         at = self.leaf
         while at is not None and at in by_id:
+            assert len(found) < len(self.entries), "the branch is a cycle"
             found.append(by_id[at])
             at = by_id[at]["parentId"]
         return found[::-1]
@@ -275,6 +286,9 @@ class Player:
             if name in self.throws:
                 self.tell(ev.EffectFailed, effect=name, error="ENOSPC")
                 return
+            if isinstance(effect, fx.ExpectLeaf) and effect.leaf_id != self.pi.leaf:
+                self.tell(ev.EffectFailed, effect=name, error="the session went on meanwhile")
+                return
             self.performed.append(effect)
             self._perform(effect)
 
@@ -290,6 +304,8 @@ class Player:
                 self.turns_due += effect.start_turn
                 if effect.release_after == details["id"]:
                     self._release()
+            case fx.AppendContextEdit():
+                self.pi.overlay(effect.target_id, msgspec.json.decode(msgspec.json.encode(effect.replacement.content)))
             case fx.AppendThinkingLevel():
                 self.pi.thinking(effect.level)
             case fx.AppendModel():

@@ -11,12 +11,13 @@ from typing import Final, Literal
 from msgspec import Struct, structs
 
 from protocol import effects as fx
-from protocol.entries import SHAKE, ShakeLog
+from protocol.entries import SHAKE, FoldedTarget, ShakeLog
 from protocol.events import ModelFacts
 from state.shake.economics import KEEP_RECENT, Economics, economics, explain, line, warnings
 from state.shake.planner import SCOPES, Change, Counts, Plan, Rules, fold, undo
-from state.shake.view import hash_of, raw_content, view
+from state.shake.view import Seen, hash_of, raw_content, view
 from state.shake.wall import Folded, ours, wall
+from state.tokens import content_tokens
 from state.tree import Branch, Tree
 
 Effects = list[fx.AnyEffect]
@@ -74,7 +75,7 @@ def run(request: Request) -> Answer:
         return _fold(request, name, flags)
     rule = _RULES.get(name)
     if rule is None or len(rest) > (2 if name == "dry-run" else 1):
-        return _say("/shake " + "\n/shake ".join(["", *SUBCOMMANDS]).strip(), "warning")
+        return _say(_usage(), "warning")
     return rule(request, rest[1:], flags)
 
 
@@ -157,22 +158,32 @@ _RULES: Final[dict[str, Callable[[Request, list[str], set[str]], Answer]]] = {
 
 
 def folded_now(tree: Tree, branch: Branch, since: str | None) -> list[Folded]:
-    """The entries that are folded and that the model would otherwise see."""
-    logged = wall(tree, branch)
-    if not logged:
+    """The entries that are folded and that the model would otherwise see, logged or not."""
+    if not any(head.type == "context_edit" for head in branch.heads):
         return []
-    seen = view(tree, branch, since)
-    return [own for one in seen if (own := logged.get(one.head.id)) is not None and ours(one, own)]
+    logged = wall(tree, branch)
+    return [
+        own if (own := logged.get(one.head.id)) is not None else _unlogged(one)
+        for one in view(tree, branch, since)
+        if ours(one, logged.get(one.head.id))
+    ]
 
 
-def log_of_done(planned: Effects, tree: Tree, branch: Branch, since: str | None) -> fx.AppendEntry | None:
-    """The log of a run that broke off: what of it is in the session, so that an undo finds it."""
-    log = next((e for e in planned if isinstance(e, fx.AppendEntry) and isinstance(e.data, ShakeLog)), None)
-    if log is None:
-        return None
-    now = {one.head.id: hash_of(one.content) for one in view(tree, branch, since) if one.overlaid}
-    done = [target for target in log.data.targets if now.get(target.id) == target.hash]
-    return fx.AppendEntry(custom_type=SHAKE, data=structs.replace(log.data, targets=done)) if done else None
+def _unlogged(one: Seen) -> Folded:
+    target = FoldedTarget(one.head.id, hash_of(one.content), content_tokens(one.raw), one.tokens)
+    return Folded(target, frozenset())
+
+
+def logs_of_done(planned: Effects, tree: Tree, branch: Branch, since: str | None) -> Effects:
+    """The logs of a run that broke off: what of it is in the session, so that an undo finds it."""
+    now = {one.head.id: hash_of(one.content) for one in view(tree, branch, since)}
+    logs: Effects = []
+    for effect in planned:
+        if isinstance(effect, fx.AppendEntry) and isinstance(effect.data, ShakeLog):
+            done = [target for target in effect.data.targets if now.get(target.id) == target.hash]
+            if done:
+                logs.append(fx.AppendEntry(custom_type=SHAKE, data=structs.replace(effect.data, targets=done)))
+    return logs
 
 
 # Planning
@@ -273,6 +284,11 @@ def _notice(plans: list[Plan], request: Request) -> str:
         profile = request.rules.profile
         notice += f" Protects the last {profile.tail:,} tokens. Profile: {profile.name} ({request.source})."
     return notice + _left(plans[0])
+
+
+def _usage() -> str:
+    others = [f"/shake {word}: {about}" for word, about in SUBCOMMANDS.items()]
+    return "\n".join(["/shake: Fold tool results, code blocks and XML spans", *others])
 
 
 def _nothing(plan: Plan) -> str:

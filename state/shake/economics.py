@@ -87,33 +87,32 @@ def line(figures: Economics) -> str:
 
 
 def explain(figures: Economics, profile: Profile, model: ModelFacts | None) -> list[str]:
-    """Where the figures come from."""
-    lines = [
-        f"F, tokens freed of every later request: ~{figures.freed:,}",
-        f"S, tokens from the first change on, read anew once: ~{figures.reencoded:,}",
+    """Where the figures come from, one to a line."""
+    rows = [
+        ("F", f"~{figures.freed:,} tokens are freed of every later request"),
+        ("S", f"~{figures.reencoded:,} tokens, from the first change on, are read anew once"),
     ]
     if model is not None and model.cache_read > 0:
         write = model.cache_write or model.input
-        lines.append(
-            f"r and w, prices of reading and writing the cache of {model.id}: {model.cache_read:g} and {write:g}"
-        )
-        lines.append(
-            "turns until it pays: (w - r)/r · S/F" + ("" if figures.turns is None else f" = {figures.turns:.1f}")
-        )
-    lines.append(f"cache: {figures.cold or 'warm'}")
-    lines.append(f"an undo would append {figures.undo_bytes:,} bytes to the session file")
-    lines.append(f"profile {profile.name}: tail {profile.tail:,} tokens, blocks from {profile.block:,} tokens")
-    return lines
+        result = "" if figures.turns is None else f" = {figures.turns:.1f}"
+        prices = f"${model.cache_read:g} and ${write:g} a million tokens"
+        rows.append(("r, w", f"{prices}, the prices of {model.id} for reading and writing its cache"))
+        rows.append(("turns", f"until it pays: (w - r)/r · S/F{result}"))
+    rows.append(("cache", figures.cold or "warm"))
+    rows.append(("undo", f"would append {figures.undo_bytes:,} bytes to the session file"))
+    rows.append(("rules", f"{profile.name}: tail {profile.tail:,} tokens, blocks from {profile.block:,} tokens"))
+    return [f"  {name:<5}  {text}" for name, text in rows]
 
 
 def warnings(figures: Economics, *, keep_recent: int) -> list[str]:
     """What a person should know before."""
     found: list[str] = []
     if figures.dead_thinking:
+        blocks, them = ("block", "it") if figures.dead_thinking == 1 else ("blocks", "them")
         found.append(
-            f"This model drops {figures.dead_thinking:,} signed thinking blocks after the first change; "
-            "/shake --with-thinking folds them too."
+            f"This model drops {figures.dead_thinking:,} signed thinking {blocks} after the first change; "
+            f"/shake --with-thinking folds {them} too."
         )
     if figures.compaction_refuses:
-        found.append(f"Afterwards /compact would find nothing to do: it keeps the last {keep_recent:,} tokens.")
+        found.append(f"Afterwards /compact would find next to nothing to do: it keeps the last {keep_recent:,} tokens.")
     return found

@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -38,6 +39,9 @@ RESPONSES_APIS: Final = frozenset({"openai-responses", "azure-openai-responses",
 
 REASONING_WANTED: Final = ("deepseek", "kimi", "moonshot", "glm", "zai")
 """Chat models that want the reasoning of a tool call back (facts: shake-and-peers 0.4)."""
+
+_NOTE: Final = re.compile(r"\[[^\[\]\n]* omitted \(~[\d,]+ tokens\)(?:; history item [^\[\]\s]+)?\]")
+"""What stands for folded content; it is not folded once more."""
 
 Content = list[Any] | str
 
@@ -257,7 +261,7 @@ def _elide(one: Seen, rules: Rules) -> tuple[Content, Counts]:
 def _elide_result(one: Seen, rules: Rules) -> tuple[Content, Counts]:
     """The text of a tool result as one placeholder where its first text stood; everything else stays."""
     blocks = one.blocks()
-    texts = [block for block in blocks if block.get("type") == "text"]
+    texts = [b for b in blocks if b.get("type") == "text" and not _NOTE.fullmatch(str(b.get("text")))]
     if not texts:
         return blocks, Counts()
     tool = str(one.message.get("toolName") or "tool")

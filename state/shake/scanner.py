@@ -17,7 +17,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-_OPEN: Final = re.compile(r"<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?>[ \t]*\r?\Z")
+_OPEN: Final = re.compile(r"<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?(?<!/)>[ \t]*\r?\Z")
 _CLOSE: Final = re.compile(r"</([A-Za-z_][\w.:-]*)\s*>[ \t]*\r?\Z")
 
 
@@ -29,10 +29,13 @@ class Block(Struct, frozen=True):
     name: str
 
 
-class _Fence(Struct, frozen=True):
+class _Part(Struct, frozen=True):
+    """A block by its lines, both included; `start` is where in the first one it begins."""
+
     first: int
     last: int
     start: int
+    name: str
 
 
 def scan(text: str) -> list[Block]:
@@ -43,58 +46,52 @@ def scan(text: str) -> list[Block]:
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line) + 1)
-    fences = {fence.first: fence for fence in _fences(text, lines)}
-    return list(_blocks(lines, starts, fences))
+    found = {part.first: part for part in _fences(text, lines)}
+    found |= {part.first: part for part in _spans(lines, found)}
+    return list(_blocks(lines, starts, found))
 
 
-def _blocks(lines: list[str], starts: list[int], fences: dict[int, _Fence]) -> Iterator[Block]:
+def _blocks(lines: list[str], starts: list[int], found: dict[int, _Part]) -> Iterator[Block]:
     at = 0
     while at < len(lines):
-        fence = fences.get(at)
-        last = fence.last if fence is not None else _span_end(lines, at, fences)
-        if last is None:
+        part = found.get(at)
+        if part is None:
             at += 1
             continue
-        opening = _OPEN.match(lines[at])
-        name = opening.group(1) if fence is None and opening is not None else ""
-        start = starts[at] + (fence.start if fence is not None else 0)
-        yield Block(start, starts[last] + len(lines[last].removesuffix("\r")), name)
-        at = last + 1
+        yield Block(starts[at] + part.start, starts[part.last] + len(lines[part.last].removesuffix("\r")), part.name)
+        at = part.last + 1
 
 
-def _span_end(lines: list[str], first: int, fences: dict[int, _Fence]) -> int | None:
-    """The line of the closing tag, spans of the same name inside counted; None when it is not there."""
-    opening = _OPEN.match(lines[first])
-    if opening is None:
-        return None
-    name, depth, at = opening.group(1), 1, first + 1
+def _spans(lines: list[str], fences: dict[int, _Part]) -> Iterator[_Part]:
+    """Spans outside fences, inner ones too: a closing tag belongs to the nearest open one of its name."""
+    opened: dict[str, list[int]] = {}
+    at = 0
     while at < len(lines):
         if at in fences:
             at = fences[at].last + 1
             continue
         line = lines[at]
         if line.startswith("<"):
-            inner, closing = _OPEN.match(line), _CLOSE.match(line)
-            depth += (inner is not None and inner.group(1) == name) - (closing is not None and closing.group(1) == name)
-            if depth == 0:
-                return at
+            if opening := _OPEN.match(line):
+                opened.setdefault(opening.group(1), []).append(at)
+            elif (closing := _CLOSE.match(line)) and opened.get(closing.group(1)):
+                yield _Part(opened[closing.group(1)].pop(), at, 0, closing.group(1))
         at += 1
-    return None
 
 
-def _fences(text: str, lines: list[str]) -> Iterator[_Fence]:
+def _fences(text: str, lines: list[str]) -> Iterator[_Part]:
     """Closed fences that stand in no quote: a quote's lines begin with its mark and cannot be taken out whole."""
     quotes = 0
-    # The parser counts lines by LF, as we do, once it finds no other line end.
-    for token in _parser().parse(text.replace("\r", " ").replace("\0", " ")):
+    # The parser counts lines by LF, as we do, once it finds no other line end. With one at the end every line of
+    # a token's content has one, so that their number tells whether a closing fence follows.
+    for token in _parser().parse(text.replace("\r", " ").replace("\0", " ") + "\n"):
         if token.type in ("blockquote_open", "blockquote_close"):
             quotes += 1 if token.nesting > 0 else -1
         if token.type != "fence" or token.map is None or quotes:
             continue
         first, last = token.map[0], token.map[1] - 1
-        closing = lines[last].strip()
-        if last > first and len(closing) >= len(token.markup) and set(closing) == {token.markup[0]}:
-            yield _Fence(first, last, len(lines[first]) - len(lines[first].lstrip(" \t")))
+        if token.content.count("\n") == last - first - 1:
+            yield _Part(first, last, lines[first].index(token.markup), "")
 
 
 @cache

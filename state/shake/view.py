@@ -21,7 +21,10 @@ EDITABLE: Final = frozenset({"user", "assistant", "toolResult", "custom"})
 
 
 class Seen(Struct, frozen=True):
-    """One entry's message. `raw` is its own content, `content` what the model sees; None when it sees nothing."""
+    """One entry's message. `raw` is its own content, `content` what the model sees; None when it sees nothing.
+
+    `overlaid`: what the model sees is not the entry's own content. An overlay that restores it hides nothing.
+    """
 
     head: EntryHead
     role: str
@@ -35,12 +38,13 @@ class Seen(Struct, frozen=True):
         """The blocks that the model sees; a plain string is one text block."""
         if isinstance(self.content, str):
             return [{"type": "text", "text": self.content}]
-        return [block for block in self.content or [] if isinstance(block, dict)]
+        content = self.content if isinstance(self.content, list) else []
+        return [block for block in content if isinstance(block, dict)]
 
     @property
     def editable(self) -> bool:
         """Whether an overlay may replace the content."""
-        return self.role in EDITABLE and self.content is not None
+        return self.role in EDITABLE and isinstance(self.content, str | list)
 
 
 class _Replacement(Struct, frozen=True):
@@ -96,12 +100,12 @@ def _see(tree: Tree, head: EntryHead, overlay: EntryHead | None) -> Seen | None:
     message = entry.message if entry.message is not None else {"role": "custom", "content": entry.content}
     role = str(message.get("role", ""))
     raw = message.get("content")
-    content, overlaid = raw, False
+    content = raw
     edit = tree.body(overlay, _Edit) if overlay is not None else None
     if edit is not None and role in EDITABLE:
-        content, overlaid = (None if edit.replacement is None else edit.replacement.content), True
+        content = None if edit.replacement is None else edit.replacement.content
     count = content_tokens(content) if role != "bashExecution" else _bash_tokens(message)
-    return Seen(head, role, message, raw, content, overlaid=overlaid, tokens=count)
+    return Seen(head, role, message, raw, content, overlaid=content != raw, tokens=count)
 
 
 def _bash_tokens(message: dict[str, Any]) -> int:

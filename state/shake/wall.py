@@ -56,4 +56,5 @@ def ours(seen: Seen, folded: Folded | None) -> bool:
 def _texts(content: Any) -> Iterable[str]:  # noqa: ANN401 - content as JSON
     if isinstance(content, str):
         return [content]
-    return [block["text"] for block in content if isinstance(block, dict) and isinstance(block.get("text"), str)]
+    blocks = content if isinstance(content, list) else []
+    return [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]

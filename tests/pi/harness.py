@@ -93,6 +93,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
     text: str | None = None
     thinking: str | None = None
+    signature: str | None = None
     tools: Sequence[Call] = ()
     error: str | None = None
     wait_for: str | None = None

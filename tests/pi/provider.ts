@@ -17,6 +17,7 @@ type Kind = "main" | "summary";
 interface Step {
   text?: string;
   thinking?: string;
+  signature?: string;
   tools?: { name: string; args?: Json; id?: string }[];
   error?: string;
   waitFor?: string;
@@ -136,8 +137,8 @@ function streamSimple(model: Model, context: Context, options?: Options) {
     timestamp: Date.now(),
   };
 
-  const block = (name: string, key: string, text: string) => {
-    const part: Json = { type: name, [key]: "" };
+  const block = (name: string, key: string, text: string, more: Json = {}) => {
+    const part: Json = { type: name, [key]: "", ...more };
     const contentIndex = content.push(part) - 1;
     push({ type: `${name}_start`, contentIndex, partial: message });
     part[key] = text;
@@ -157,7 +158,7 @@ function streamSimple(model: Model, context: Context, options?: Options) {
     if (step.error) throw new Error(step.error);
 
     push({ type: "start", partial: message });
-    if (step.thinking !== undefined) block("thinking", "thinking", step.thinking);
+    if (step.thinking !== undefined) block("thinking", "thinking", step.thinking, step.signature ? { thinkingSignature: step.signature } : {});
     if (step.text !== undefined) block("text", "text", step.text);
     for (const [position, tool] of (step.tools ?? []).entries()) {
       const id = tool.id ?? `call_${kind}_${index}_${position}`;
@@ -182,7 +183,7 @@ function streamSimple(model: Model, context: Context, options?: Options) {
   return stream;
 }
 
-const model = (id: string, name: string) => ({
+const model = (id: string, name: string, more: Json = {}) => ({
   id,
   name,
   reasoning: true,
@@ -190,7 +191,14 @@ const model = (id: string, name: string) => ({
   cost: { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 },
   contextWindow: Number(process.env.CONTEXTD_TEST_WINDOW ?? 200000),
   maxTokens: 8192,
+  ...more,
 });
+
+/** One whose provider has a cache with prices, and whose reasoning is bound to all that came before it. */
+const priced = {
+  cost: { input: 3, output: 15, cacheRead: 0.3, cacheWrite: 3.75 },
+  compat: { supportsMidConvoEffort: true },
+};
 
 export default function (pi: { registerProvider: (name: string, config: Json) => void }): void {
   pi.registerProvider("fake", {
@@ -199,6 +207,6 @@ export default function (pi: { registerProvider: (name: string, config: Json) =>
     apiKey: "fake-key",
     api: "fake-api",
     streamSimple,
-    models: [model("fake-1", "Fake 1"), model("fake-2", "Fake 2")],
+    models: [model("fake-1", "Fake 1"), model("fake-2", "Fake 2"), model("fake-priced", "Fake priced", priced)],
   });
 }

@@ -131,7 +131,7 @@ def test_context_rollover_in_the_terminal_leaves_a_blank_editor(home: PiHome) ->
         pi.wait_screen("ready")
         enter_command(pi, "/context rollover", ROLLOVER_ABOUT)
         pi.wait_screen("the end")
-        assert pi.editor() == ""
+        pi.wait_editor(lambda text: text == "")
     assert window_numbers(home.session()) == [0, 1]
     assert [entry["data"]["step"] for entry in home.session().of_type(INTENT)] == ["request"]
     assert len(home.session().of_type(ARCHIVE)) == 1

@@ -620,7 +620,6 @@ def test_new_context_beside_another_tool_keeps_both_results_in_the_old_window(ho
 # --- beside other extensions ---
 
 
-@pytest.mark.xfail(reason="the manifest then hangs from that entry and not from its summary", strict=True)
 def test_an_extension_that_appends_an_entry_when_the_leaf_has_moved_does_not_cost_the_archive(home: PiHome) -> None:
     """Its `session_tree` handler runs before navigation returns, so its entry comes between summary and manifest."""
     home.script(Step(text="window zero", tools=[NEW]), Step(text="the end"), summary=[Step(text="SUMMARY ZERO")])

@@ -10,6 +10,7 @@ from typing import Any
 from pi.harness import Call, PiHome, RpcPi, Step
 
 NEW = Call("new_context", {})
+NOTE = "goal: find it\nstate: read"
 LONG = "".join(f"{n:05d} a line of the long old output\n" for n in range(600))
 
 
@@ -22,11 +23,11 @@ class Model:
         self._steps: list[Step] = []
         self._settled = 0
 
-    def does(self, *steps: Step, prompt: str = "go on", settles: int = 1) -> None:
-        """Prompt it and let it take these steps; `settles` counts the runs that this takes."""
+    def does(self, *steps: Step, prompt: str = "go on", settles: int = 1, **fields: Any) -> None:
+        """Prompt it and let it take these steps; `settles` counts the runs that this takes, `fields` go to Pi."""
         self._steps += steps
         self._home.script(*self._steps, summary=[Step(text="SUMMARY ZERO"), Step(text="SUMMARY ONE")])
-        self._pi.prompt(prompt)
+        self._pi.prompt(prompt, **fields)
         self._settled += settles
         self._pi.settled(self._settled)
 
@@ -65,7 +66,7 @@ def archive_work(home: PiHome, model: Model) -> None:
     (home.work / "old.txt").write_text(LONG, encoding="utf-8")
     model.does(
         Step(tools=[Call("read", {"path": "old.txt"})]),
-        Step(tools=[Call("notes", {"action": "write_file", "path": "checkpoint.md", "text": "goal: find it\nstate: read"})]),
+        Step(tools=[Call("notes", {"action": "write_file", "path": "checkpoint.md", "text": NOTE})]),
         Step(text="off to a new window", tools=[NEW]),
         Step(text="I am in window 1"),
         prompt="read the old file",
@@ -77,7 +78,8 @@ def read_whole(model: Model, window_id: str, item_id: str) -> str:
     """An item through all its pages."""
     text, offset = "", 0
     while True:
-        item = model.call("history", action="read_item", window_id=window_id, item_id=item_id, offset_chars=offset)["item"]
+        place = {"window_id": window_id, "item_id": item_id, "offset_chars": offset}
+        item = model.call("history", action="read_item", **place)["item"]
         text += item["content"]
         if "next_offset_chars" not in item:
             assert len(text) == item["total_chars"]
@@ -91,7 +93,7 @@ def find_everything(model: Model) -> None:
     assert note["content"] == "goal: find it\nstate: read"
     windows = model.call("history", action="list_windows")["windows"]
     archived = windows[0]["window_id"]
-    assert [window["item_count"] for window in windows][0] >= 8
+    assert windows[0]["item_count"] >= 8
     listed = model.call("history", action="list_items", window_id=archived)["items"]
     assert listed[0]["role"] == "assistant"
     assert "SUMMARY ZERO" in listed[0]["truncated_content"]

@@ -243,7 +243,7 @@ def test_07_editor_text_survives_when_it_was_typed_before(home: PiHome) -> None:
         pi.type("a draft")
         home.gate("work").open()
         pi.wait_screen("the end")
-        assert pi.editor() == "a draft"
+        pi.wait_editor(lambda text: text == "a draft")
     assert windows(home.requests("main")[-1].texts) == ["a marker"]
 
 
@@ -256,7 +256,7 @@ def test_07_editor_text_survives_when_it_is_typed_during_the_summary(home: PiHom
         pi.type("a draft")
         home.gate("summary").open()
         pi.wait_screen("the end")
-        assert pi.editor() == "a draft"
+        pi.wait_editor(lambda text: text == "a draft")
 
 
 def test_07_a_blank_editor_stays_blank(home: PiHome) -> None:
@@ -265,7 +265,7 @@ def test_07_a_blank_editor_stays_blank(home: PiHome) -> None:
     with home.tui() as pi:
         pi.submit("the task")
         pi.wait_screen("the end")
-        assert pi.editor() == ""
+        pi.wait_editor(lambda text: text == "")
         pi.submit("one more")
         pi.wait_screen("answered in it")
     assert live(home) == ["a marker", "assistant: the end", "user: one more"]
@@ -423,7 +423,7 @@ def test_08_a_steer_that_waits_in_the_terminal_at_the_abort_is_put_into_the_edit
         pi.type("a draft")
         home.gate("work").open()
         pi.wait_screen("the end")
-        assert (pi.editor() or "").split() == ["steered", "a", "draft"]
+        pi.wait_editor(lambda text: text.split() == ["steered", "a", "draft"])
     assert live(home) == ["a marker"]
 
 
@@ -530,7 +530,8 @@ def test_10_navigation_in_the_terminals_own_tree_selector_resets_live_state(home
         pi.key("enter")
         pi.wait_screen("No summary")
         pi.key("enter")
-        pi.wait_screen("Navigated to selected point")
+        # The rollover has shown the same line; what is left behind has gone from the screen only now.
+        pi.wait_screen(lambda screen: "Navigated to selected point" in screen and "the end" not in screen)
         show_count(pi, 0)
 
 

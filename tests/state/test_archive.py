@@ -131,7 +131,6 @@ DAMAGES: dict[str, tuple[Callable[[PiSession, Json], None], str]] = {
     "a window id of another type": (change("windowId", 4), "the manifest is malformed"),
     "an empty window id": (change("windowId", ""), "the manifest names no window"),
     "a summary that is not there": (change("summaryEntryId", "ffffffff"), "the summary is missing"),
-    "a label after the summary": (put_a_label_between, "the manifest does not follow its summary"),
     "another archived leaf": (change("archivedLeafId", "ffffffff"), "the summary is of another leaf"),
     "a summary of another leaf": (forge_the_leaf, "the summary is of another leaf"),
     "another base": (change("branchBaseId", None), "the summary has another base"),
@@ -179,13 +178,27 @@ def test_of_two_manifests_with_one_window_the_first_counts() -> None:
     assert second == Unavailable(manifests[1]["id"], "window-0", "an earlier archive holds some of the same")
 
 
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_an_entry_of_somebody_else_between_summary_and_manifest_costs_no_archive(which: int) -> None:
+    """Upstream gives the archive up (facts: tree-upstream 10, row 6); then a window would be lost for a label."""
+    pi, manifests = archived(3)
+    put_a_label_between(pi, manifests[which])
+    assert reasons(pi) == [None, None, None]
+
+
+def test_a_manifest_on_another_branch_than_its_summary_is_not_believed() -> None:
+    pi, manifests = archived(1)
+    manifests[0]["parentId"] = pi.entry(manifests[0]["data"]["summaryEntryId"])["parentId"]
+    assert reasons(pi) == ["the manifest does not follow its summary"]
+
+
 def test_two_manifests_of_one_summary_on_one_branch_are_told_apart() -> None:
-    """The second one cannot follow the summary, and must not take the first one's window with it."""
+    """The second one must not take the first one's window with it."""
     pi, manifests = archived(1)
     pi.custom(ARCHIVE, {**manifests[0]["data"], "windowId": "window-9"})
     first, second = judged(pi)
     assert isinstance(first, Archive)
-    assert second == Unavailable(str(pi.leaf), "window-9", "the manifest does not follow its summary")
+    assert second == Unavailable(str(pi.leaf), "window-9", "an earlier archive holds some of the same")
 
 
 def test_a_claim_of_an_unavailable_archive_does_not_count() -> None:

@@ -431,7 +431,6 @@ def test_an_unknown_window_or_item_is_nothing() -> None:
     ("action", "arguments", "message"),
     [
         ("read_item", {"window_id": "window-0"}, "item_id is required."),
-        ("read_item", {"item_id": "a0000002"}, "window_id is required."),
         ("read_item", {"item_id": "", "window_id": "window-0"}, "item_id is required."),
         ("search_contents", {}, "query is required."),
         ("search_contents", {"query": ""}, "query is required."),
@@ -446,6 +445,14 @@ def test_an_unknown_window_or_item_is_nothing() -> None:
 )
 def test_what_is_lacking_is_named(action: str, arguments: Json, message: str) -> None:
     assert refused(TwoWindows().pi, action, **arguments) == message
+
+
+def test_an_item_without_a_window_is_read_from_the_newest_that_has_it() -> None:
+    """The placeholder of a fold names the item alone (design 6)."""
+    two = TwoWindows()
+    for item, window in ((two.result, "window-0"), (two.summary, "window-0"), (two.more[-4:], "window-1")):
+        assert ask(two.pi, "read_item", item_id=item)["item"]["window_id"] == window
+    assert ask(two.pi, "read_item", item_id="ffffffff") == {"source": "pi-session", "item": None}
 
 
 def test_a_unique_ending_of_four_characters_stands_for_an_id() -> None:

@@ -72,6 +72,29 @@ def test_a_rollover_that_was_killed_after_its_summary_is_completed_at_the_next_s
     assert player.seen() == [WINDOW, "user", "assistant"]
 
 
+@pytest.mark.parametrize("how", ["startup", "navigation", "reload"])
+def test_a_steer_that_a_killed_rollover_left_unanswered_does_not_wait_for_ever(how: str) -> None:
+    """It goes to the editor, since nothing goes on by itself; in the same process it goes to work."""
+    player = started()
+    player.ask()
+    player.pi.user("steered")
+    player.killed_before = ARCHIVE
+    with pytest.raises(KilledError):
+        player.settle(aborted=True)
+    player = reopened(player)
+    player.pi.editor = ""
+    orphan = str(player.pi.leaf)
+    if how == "navigation":
+        player.pi.leaf = player.pi.entries[0]["id"]
+        player.start()
+        player.travel(orphan, summarize=False)
+    else:
+        player.start("reload" if how == "reload" else "startup")
+    assert player.pi.shape() == SEALED
+    assert player.held == []
+    assert (player.pi.editor, player.sent) == (("", ["steered"]) if how == "reload" else ("steered", []))
+
+
 def test_a_rollover_that_was_killed_before_navigation_is_closed_at_the_next_start() -> None:
     player = killed("navigate")
     player.start()
@@ -230,6 +253,25 @@ def test_a_daemon_that_was_restarted_during_navigation_is_told_of_its_failure(fa
     player.restart_daemon()
     player.start("resync")
     player.tell(ev.Navigated, intent_id=navigate.intent_id, old_leaf_id=player.pi.leaf, **failure)
+    assert (player.phase, player.sent, player.holding) == ("idle", ["held"], False)
+    assert list(player.intents())[-1]["step"] == "close"
+
+
+def test_a_daemon_that_was_restarted_while_pi_goes_back_takes_the_return_for_the_end() -> None:
+    """A failed write has moved the leaf; the daemon that sent Pi back did not live to hear of it."""
+    player = started()
+    navigate = due(player)
+    player.type("held")
+    old = player.pi.leaf
+    player.pi.leaf = None
+    report = {"intent_id": navigate.intent_id, "old_leaf_id": old, "error": "ENOSPC"}
+    back, *closing = player.send(ev.Navigated, **report).effects
+    assert isinstance(back, fx.Navigate)
+    player.pi.leaf = old
+    player.restart_daemon()
+    assert player.start("resync").effects == [fx.Capture()]
+    assert player.send(ev.Navigated, intent_id=None, old_leaf_id=None) == fx.Reply()
+    player.perform(closing)
     assert (player.phase, player.sent, player.holding) == ("idle", ["held"], False)
     assert list(player.intents())[-1]["step"] == "close"
 
