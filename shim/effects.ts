@@ -9,8 +9,8 @@ import {
 	type SessionBeforeCompactEvent,
 	sessionEntryToContextMessages,
 } from "@earendil-works/pi-coding-agent";
-import type { Methods, Reply } from "./protocol.d.ts";
-import { type Held, type Slot, textOf } from "./slot.ts";
+import type { Reply } from "./protocol.d.ts";
+import { type Held, type NavigationReport, type Slot, textOf } from "./slot.ts";
 
 export const CAPTURE_COMMAND = "contextd-capture";
 
@@ -32,7 +32,7 @@ export interface Stage {
 	/** Run a command of ours as if the user had typed it. */
 	commanded(name: string, args: string): Promise<void>;
 	/** Report what came of a navigation, and perform what follows from it. */
-	navigated(report: Pick<Methods["navigated"], "intentId" | "oldLeafId" | "cancelled" | "error">): Promise<void>;
+	navigated(report: NavigationReport): Promise<void>;
 }
 
 /** Pi's session manager as it is at run time, beyond its read-only type (facts: pi-lifecycle 11). */
@@ -86,9 +86,14 @@ const INTERPRETERS: Interpreters = {
 		} catch (thrown) {
 			error = messageOf(thrown);
 		}
-		if (stage.replaced()) return;
+		const report = { intentId: effect.intentId ?? null, oldLeafId, cancelled, error };
+		if (stage.replaced()) {
+			// After /reload the successor reports; after /new, resume and fork nothing is in flight any more.
+			if (effect.intentId && stage.slot.inFlight?.intentId === effect.intentId) await stage.slot.navigated?.(report);
+			return;
+		}
 		if (effect.status) stage.ctx.ui.setStatus(STATUS_KEY, undefined);
-		await stage.navigated({ intentId: effect.intentId ?? null, oldLeafId, cancelled, error });
+		await stage.navigated(report);
 	},
 	abort: (_, { ctx }) => ctx.abort(),
 	hold_input: (_, { slot }) => {

@@ -250,6 +250,7 @@ export default function contextd(pi: ExtensionAPI): void {
 
 	pi.on("session_start", async (event, ctx) => {
 		reason = event.reason;
+		slot.navigated = stageOf(ctx, undefined).navigated;
 		try {
 			// A daemon that is there already has to be told; a new one is told by `attached`.
 			if (link) await startSession(ctx);

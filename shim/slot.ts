@@ -3,9 +3,12 @@
  * rollover may be under way, and nothing that a user typed may go with it. One slot a process.
  */
 import type { ExtensionAPI } from "@earendil-works/pi-coding-agent";
-import type { InFlight } from "./protocol.d.ts";
+import type { InFlight, Methods } from "./protocol.d.ts";
 
 type Content = Parameters<ExtensionAPI["sendUserMessage"]>[0];
+
+/** What came of a navigation. */
+export type NavigationReport = Pick<Methods["navigated"], "intentId" | "oldLeafId" | "cancelled" | "error">;
 
 /** What is to be sent. Typed text may hold a template; what comes from the session was expanded already. */
 export interface Held {
@@ -23,6 +26,8 @@ export interface Slot {
 	queued: Held[];
 	/** This process is navigating. */
 	inFlight: InFlight | undefined;
+	/** How the instance that is in charge now reports a navigation, also one that its predecessor began. */
+	navigated: ((report: NavigationReport) => Promise<void>) | undefined;
 	/** Settled handlers that run, by the order in which they began. */
 	settling: Map<number, Promise<void>>;
 	settled: number;
@@ -40,6 +45,7 @@ export function slot(): Slot {
 		releaseOn: undefined,
 		queued: [],
 		inFlight: undefined,
+		navigated: undefined,
 		settling: new Map(),
 		settled: 0,
 		modes: new Map(),

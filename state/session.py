@@ -262,6 +262,8 @@ class Session:
         if rollover is None:
             return fx.Reply()
         intent = rollover.intent
+        if rollover.phase is Phase.SEALING and rollover.inherited:
+            return fx.Reply()  # it was sealed as soon as its summary came
         if rollover.phase is not Phase.NAVIGATING or intent is None:
             raise NotAllowedError(f"navigated is not possible while the rollover is {rollover.phase}")
         self.rollover = rollover
@@ -270,8 +272,7 @@ class Session:
             effects = seal(self.tree, intent, summary_id, branch, moment.now, start_turn=True)
             if rollover.blank_editor and (text := self._editor_text_of(intent.cut_id)):
                 effects.append(fx.SetEditor(text="", if_text=text))
-            if self.ui in ("print", "json"):
-                effects.append(fx.AwaitIdle())
+            effects += self._await_idle()
             old_leaf = rollover.old_leaf or event.old_leaf_id
             self.rollover = step(rollover, Step.NAVIGATED, summary_id=summary_id, old_leaf=old_leaf)
             return fx.Reply(effects=effects)
@@ -505,7 +506,10 @@ class Session:
         return _answer(done)
 
     def _command(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
-        return COMMAND_RULES[event.name](self, event, branch, moment)
+        command = COMMAND_RULES.get(event.name)
+        if command is None:
+            raise NotAllowedError("there is no such command")
+        return command(self, event, branch, moment)
 
     def _command_context(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
         action = CONTEXT_ACTIONS.get(event.args.strip())

@@ -80,7 +80,7 @@ def read_whole(model: Model, window_id: str, item_id: str) -> str:
     while True:
         place = {"window_id": window_id, "item_id": item_id, "offset_chars": offset}
         item = model.call("history", action="read_item", **place)["item"]
-        text += item["content"]
+        text += str(item["content"])
         if "next_offset_chars" not in item:
             assert len(text) == item["total_chars"]
             return text
