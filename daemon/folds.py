@@ -12,7 +12,7 @@ from daemon.journal import Journal
 from daemon.show import gist, leaf_of, plain
 from state.shake.planner import SCOPES, Counts, Plan, Profile, Rules, fold
 from state.shake.view import view
-from state.shake.wall import wall
+from state.shake.wall import ours, wall
 from state.tree import Tree
 
 
@@ -24,7 +24,8 @@ def plans_of(file: Path, *, leaf: str | None, profile: Profile) -> tuple[Tree, l
     branch = tree.path(leaf_of(journal, tree, leaf))
     seen = view(tree, branch)
     folded = wall(tree, branch)
-    return tree, [fold(seen, folded, scope, Rules(profile=profile)) for scope in SCOPES], len(folded)
+    standing = sum(1 for one in seen if ours(one, folded.get(one.head.id)))
+    return tree, [fold(seen, folded, scope, Rules(profile=profile)) for scope in SCOPES], standing
 
 
 def show_folds(file: Path, *, leaf: str | None, profile: Profile, everything: bool) -> Group:
@@ -50,9 +51,10 @@ def show_folds(file: Path, *, leaf: str | None, profile: Profile, everything: bo
 
 
 def _targets(tree: Tree, plan: Plan) -> Table:
-    table = Table(title=plan.scope, title_justify="left", title_style="bold")
-    for name in ("entry", "role", "before", "after", "what", "content"):
+    table = Table(title=plan.scope, title_justify="left", title_style="bold", expand=True)
+    for name in ("entry", "role", "before", "after", "what"):
         table.add_column(name, justify="right" if name in ("before", "after") else "left", no_wrap=True)
+    table.add_column("content", no_wrap=True, ratio=1)  # what the others leave of the screen
     for change in plan.changes:
         head = change.seen.head
         tokens = f"{change.tokens_before:,}", f"{change.tokens_after:,}"

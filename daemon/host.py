@@ -28,7 +28,8 @@ from protocol.rpc import PROTOCOL
 from protocol.status import Latency, StatusReport, Versions
 from state import commands, modes, status, tools
 from state.errors import StateError
-from state.session import Moment, Search, Session
+from state.moment import Moment
+from state.session import Search, Session
 from state.tree import Tree
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final
 
 import msgspec
@@ -119,12 +120,17 @@ class Journal:
             return False
         try:
             stat = self.path.stat()
-        except OSError:
+        except (OSError, ValueError):  # the latter for a name that no file can have
+            return False
+        if not S_ISREG(stat.st_mode):  # a pipe would be waited for, without end
             return False
         seen = (stat.st_size, stat.st_mtime_ns)
         if seen == self._seen and self._mark is not None and self._mark.inode == stat.st_ino:
             return False
-        fresh = self._open(stat)
+        try:
+            fresh = self._open(stat)
+        except OSError:  # gone meanwhile, or not ours to read
+            return False
         if fresh:
             tree.clear()
             self._forget()
@@ -142,7 +148,7 @@ class Journal:
         """The bytes that the next `refresh` would read."""
         try:
             return 0 if self.path is None else max(0, self.path.stat().st_size - self.offset)
-        except OSError:
+        except (OSError, ValueError):
             return 0
 
     def remember(self, tree: Tree, entries: Iterable[dict[str, Any]]) -> None:

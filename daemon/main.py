@@ -28,11 +28,14 @@ def main() -> None:
     import anyio  # noqa: PLC0415 - see the header
 
     anyio.run(_serve, stdio)
-    # A writer thread may still hang on a peer that does not read; nothing is left that its end could harm.
-    os._exit(0)
 
 
 async def _serve(stdio: Stdio) -> None:
+    """Until the peer is done; then the process ends here and now.
+
+    A thread may still hang on a peer that neither writes nor reads. Nothing is left that its end could harm, while a
+    loop that closes would trip over what it says last.
+    """
     import msgspec  # noqa: PLC0415 - see the header
 
     from daemon import __version__  # noqa: PLC0415
@@ -40,14 +43,16 @@ async def _serve(stdio: Stdio) -> None:
     from protocol.rpc import PROTOCOL, Ready  # noqa: PLC0415
 
     ready = Ready(PROTOCOL, __version__, os.getpid())
-    write_all(stdio.sink, msgspec.json.encode({"jsonrpc": "2.0", "method": "ready", "params": ready}) + b"\n")
+    try:
+        write_all(stdio.sink, msgspec.json.encode({"jsonrpc": "2.0", "method": "ready", "params": ready}) + b"\n")
+    except OSError:  # the peer has gone already
+        os._exit(0)
 
     from daemon.host import Host  # noqa: PLC0415
     from daemon.record import Recorder  # noqa: PLC0415
     from daemon.server import Server  # noqa: PLC0415
 
     recorder = Recorder.from_environment()
-    if recorder is None:
-        await Server(Host()).run(stdio)
-        return
-    await Server(Host(now=recorder.now, new_id=recorder.new_id, recorder=recorder), recorder=recorder).run(stdio)
+    host = Host() if recorder is None else Host(now=recorder.now, new_id=recorder.new_id, recorder=recorder)
+    await Server(host, recorder=recorder).run(stdio)
+    os._exit(0)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 QUEUE: Final = 1_000
 """Requests that may wait in one session; beyond it the peer is told to wait for answers."""
 
+WAITING: Final = rpc.MAX_LINE
+"""Bytes of requests that may wait in all queues together; a single one always may."""
+
 SESSIONS: Final = 64
 """Sessions with a queue of their own; Pi has one at a time."""
 
@@ -64,6 +67,9 @@ CODES: Final[dict[type[Exception], int]] = {
 _PATH: Final = re.compile(r"`(\$[^`]*)`$")
 _KINDS: Final = re.compile(r"Expected `[\w| ]+`(?:, got `[\w| ]+`)?|Object missing required field `\w+`")
 
+_Queued = tuple[rpc.Envelope, int]
+"""A request and the bytes of its line."""
+
 Leave = Callable[[], None]
 """Lets the next event of the session go ahead of this one's answer."""
 
@@ -80,6 +86,7 @@ class Server:
         self._log: FilteringBoundLogger | None = None
         self._written = anyio.Event()
         self._searchers = anyio.CapacityLimiter(SEARCHERS)
+        self._waiting = 0
         self.dropped = 0
 
     def load(self) -> None:
@@ -147,7 +154,8 @@ class Server:
         result = self._host.handle(method, event)
         if not isinstance(result, Search) or not isinstance(event, ev.ToolExecute):
             return result
-        leave()
+        if self._searchers.statistics().tasks_waiting < QUEUE:
+            leave()
         # It changes nothing, so the end of the daemon need not wait for one that is stuck in a slow disk.
         search = self._host.search
         return await anyio.to_thread.run_sync(search, event, result, limiter=self._searchers, abandon_on_cancel=True)
@@ -191,7 +199,7 @@ class Server:
 
     async def _receive(self, inbox: MemoryObjectReceiveStream[bytes], outbox: Outbox, workers: TaskGroup) -> None:
         splitter = Splitter()
-        queues: dict[str, MemoryObjectSendStream[rpc.Envelope]] = {}
+        queues: dict[str, MemoryObjectSendStream[_Queued]] = {}
         async for chunk in inbox:
             for line in splitter.feed(chunk):
                 envelope = _read(line)
@@ -202,24 +210,34 @@ class Server:
                     continue
                 name = _session(envelope, queues, initialized=self._host.initialized)
                 if name not in queues:
-                    queues[name], queue = anyio.create_memory_object_stream[rpc.Envelope](QUEUE)
+                    queues[name], queue = anyio.create_memory_object_stream[_Queued](QUEUE)
                     workers.start_soon(self._work, queue, outbox, workers)
-                try:
-                    queues[name].send_nowait(envelope)
-                except anyio.WouldBlock:
+                if not self._queue(queues[name], envelope, 0 if isinstance(line, TooLong) else len(line)):
                     if envelope.id is UNSET:
                         self.dropped += 1
                         continue
-                    busy = rpc.ErrorObject(rpc.BUSY, f"{QUEUE:,} requests wait already")
+                    busy = rpc.ErrorObject(rpc.BUSY, "too many requests wait already")
                     self._post(outbox, encode(rpc.ErrorReply(error=busy, id=_id(envelope))))
                 if envelope.method == "session_shutdown" and name:
                     queues.pop(name).close()
         for queue_in in queues.values():
             queue_in.close()
 
-    async def _work(self, queue: MemoryObjectReceiveStream[rpc.Envelope], outbox: Outbox, workers: TaskGroup) -> None:
+    def _queue(self, queue: MemoryObjectSendStream[_Queued], envelope: rpc.Envelope, size: int) -> bool:
+        """Let a request wait for its turn, if there is room."""
+        if self._waiting and self._waiting + size > WAITING:
+            return False
+        try:
+            queue.send_nowait((envelope, size))
+        except anyio.WouldBlock:
+            return False
+        self._waiting += size
+        return True
+
+    async def _work(self, queue: MemoryObjectReceiveStream[_Queued], outbox: Outbox, workers: TaskGroup) -> None:
         async with queue:
-            async for envelope in queue:
+            async for envelope, size in queue:
+                self._waiting -= size
                 next_one = anyio.Event()
                 workers.start_soon(self._respond, envelope, outbox, next_one)
                 await next_one.wait()

@@ -92,10 +92,11 @@ def save_mode(agent_dir: Path, mode: str) -> None:
 
     A file that is no JSON object is not touched: a person has to mend it, and would lose the rest of it.
     """
-    file = (agent_dir / "settings.json").resolve()  # it may be a link into somebody's dotfiles
+    file = agent_dir / "settings.json"
     try:
+        file = file.resolve()  # it may be a link into somebody's dotfiles
         settings = _parse(file) if file.exists() else {}
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RuntimeError):  # the last for links in a circle, and for JSON that is too deep
         raise SettingsError(f"{file} is not readable JSON. Mend it first; nothing was changed.") from None
     settings[KEY] = {**_section(settings, KEY), "mode": mode}
     text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"

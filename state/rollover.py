@@ -101,7 +101,7 @@ class Rollover(Struct, frozen=True, kw_only=True):
     blank_editor: bool = False
     """The editor was blank before navigation, so what Pi puts there is not the user's."""
     inherited: bool = False
-    """The extension instance that navigates is gone; nobody will report `navigated`."""
+    """The extension instance that navigates was replaced; its successor seals as soon as the summary comes."""
 
     @property
     def pending(self) -> bool:

@@ -17,7 +17,8 @@ from protocol import effects as fx
 from protocol import events as ev
 from protocol.entries import ARCHIVE, INTENT, NOTE_SNAPSHOT, WINDOW, EntryHead
 from protocol.status import Versions
-from state.session import Moment, Session
+from state.moment import Moment
+from state.session import Session
 from state.status import HostFacts
 from state.tree import Tree
 
@@ -216,7 +217,7 @@ def _editor_text(entry: Json) -> str | None:
     message = entry.get("message", {})
     if message.get("role") != "user":
         return None
-    return "".join(block["text"] for block in message["content"])
+    return "".join(block.get("text", "") for block in message["content"])
 
 
 class KilledError(Exception):

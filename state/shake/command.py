@@ -56,6 +56,7 @@ class Request(Struct, frozen=True):
     cold: str | None
     keep_recent: int
     version: str
+    hidden: frozenset[str] = frozenset()
 
 
 class Answer(Struct, frozen=True):
@@ -87,7 +88,9 @@ def _fold(request: Request, scope: str, flags: set[str]) -> Answer:
     if not plans[0].changes:
         return _say(_nothing(plans[0]))
     edits = _edits(plans)
-    text = "\n".join([_notice(plans, request), line(figures), *warnings(figures, keep_recent=request.keep_recent)])
+    text = "\n".join(
+        [_notice(plans, request), line(figures), *warnings(figures, keep_recent=request.keep_recent, done=True)]
+    )
     return Answer(
         [
             fx.ExpectLeaf(leaf_id=request.branch.leaf),
@@ -114,7 +117,7 @@ def _dry_run(request: Request, words: list[str], flags: set[str]) -> Answer:
     if not plans[0].changes:
         return _say(f"[dry-run] · {_nothing(plans[0])}")
     lines = [f"[dry-run] · {_notice(plans, request)}", line(figures)]
-    lines += warnings(figures, keep_recent=request.keep_recent)
+    lines += warnings(figures, keep_recent=request.keep_recent, done=False)
     if "--explain" in flags:
         lines += explain(figures, request.rules.profile, request.model)
     return _say("\n".join(lines))
@@ -124,7 +127,7 @@ def _undo(request: Request, _words: list[str], _flags: set[str]) -> Answer:
     refusal = _refusal(request)
     if refusal is not None:
         return _say(refusal, "warning")
-    seen = view(request.tree, request.branch, request.since)
+    seen = view(request.tree, request.branch, request.since, request.hidden)
     plan = undo(request.tree, seen, wall(request.tree, request.branch))
     if not plan.changes:
         return _say("Nothing to restore." + _left(plan))
@@ -191,7 +194,7 @@ def logs_of_done(planned: Effects, tree: Tree, branch: Branch, since: str | None
 
 def _plans(request: Request, scope: str, flags: set[str]) -> tuple[list[Plan], Economics]:
     """The plan, a second one for reasoning that it makes worthless if that is asked for, and what both cost."""
-    seen = view(request.tree, request.branch, request.since)
+    seen = view(request.tree, request.branch, request.since, request.hidden)
     folded = wall(request.tree, request.branch)
     plan = fold(seen, folded, scope, request.rules)
     plans = [plan]

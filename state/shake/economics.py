@@ -104,14 +104,14 @@ def explain(figures: Economics, profile: Profile, model: ModelFacts | None) -> l
     return [f"  {name:<5}  {text}" for name, text in rows]
 
 
-def warnings(figures: Economics, *, keep_recent: int) -> list[str]:
-    """What a person should know before."""
+def warnings(figures: Economics, *, keep_recent: int, done: bool) -> list[str]:
+    """What a person should know, before or when the fold is done."""
     found: list[str] = []
     if figures.dead_thinking:
         blocks, them = ("block", "it") if figures.dead_thinking == 1 else ("blocks", "them")
         found.append(
             f"This model drops {figures.dead_thinking:,} signed thinking {blocks} after the first change; "
-            f"/shake --with-thinking folds {them} too."
+            f"{'/shake thinking' if done else '--with-thinking'} folds {them} too."
         )
     if figures.compaction_refuses:
         found.append(f"Afterwards /compact would find next to nothing to do: it keeps the last {keep_recent:,} tokens.")

@@ -43,6 +43,9 @@ REASONING_WANTED: Final = ("deepseek", "kimi", "moonshot", "glm", "zai")
 _NOTE: Final = re.compile(r"\[[^\[\]\n]* omitted \(~[\d,]+ tokens\)(?:; history item [^\[\]\s]+)?\]")
 """What stands for folded content; it is not folded once more."""
 
+_SKILL: Final = re.compile(r"^</?skill[\s>]", re.MULTILINE)
+"""A skill that was called up, or a part of one: instructions, which stay."""
+
 Content = list[Any] | str
 
 
@@ -234,8 +237,13 @@ def _protected(one: Seen, calls: dict[str, tuple[str, Any]], turns_after: int, r
     if not isinstance(path, str):
         return False
     name = path.replace("\\", "/").rsplit("/", 1)[-1]
-    guide = tool == "read" and (name in GUIDES or path in rules.skills)
+    guide = tool == "read" and (name in GUIDES or any(_names(skill, path) for skill in rules.skills))
     return guide or any(fnmatchcase(path, pattern) or fnmatchcase(name, pattern) for pattern in rules.paths)
+
+
+def _names(file: str, path: str) -> bool:
+    """Whether a path, relative perhaps, may be this file."""
+    return file == path or file.endswith("/" + path.removeprefix("./"))
 
 
 # What each scope makes of an entry
@@ -277,7 +285,8 @@ def _elide_blocks(text: str, one: Seen, rules: Rules) -> tuple[str, int]:
     for block in scan(text):
         size = text_tokens(text[block.start : block.end])
         note = _placeholder(f"<{block.name}> block" if block.name else "code block", size, one, rules)
-        if block.name == "skill" or size < rules.profile.block or text_tokens(note) >= size:
+        small = size < rules.profile.block or text_tokens(note) >= size
+        if small or _SKILL.search(text, block.start, block.end):
             continue
         parts += [text[at : block.start], note]
         at, count = block.end, count + 1

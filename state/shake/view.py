@@ -7,6 +7,7 @@ counts (facts: shake-and-peers 3). In local mode the model sees nothing before t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -81,9 +82,9 @@ def visible(branch: Branch, since: str | None = None) -> list[EntryHead]:
     return [head for at, head in enumerate(heads) if at >= start and (head.type != "compaction" or at == 0)]
 
 
-def view(tree: Tree, branch: Branch, since: str | None = None) -> list[Seen]:
-    """The messages that the model sees, oldest first."""
-    heads = visible(branch, since)
+def view(tree: Tree, branch: Branch, since: str | None = None, hidden: Collection[str] = frozenset()) -> list[Seen]:
+    """The messages that the model sees, oldest first; `hidden` are summaries that the projection takes out."""
+    heads = [head for head in visible(branch, since) if head.id not in hidden]
     overlays: dict[str, EntryHead] = {head.tag: head for head in heads if head.type == "context_edit"}
     return [seen for head in heads if (seen := _see(tree, head, overlays.get(head.id))) is not None]
 

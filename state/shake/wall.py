@@ -6,7 +6,6 @@ superseded ones, and Pi's own (seed: "The wall"). So a fork, a rewind or an impo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -44,17 +43,22 @@ def ours(seen: Seen, folded: Folded | None) -> bool:
     """Whether what the model sees of this entry is our fold.
 
     It is when a log names just this content. A kill between the overlays and their log leaves folds without
-    one; those are told by the entry's own id in the placeholder.
+    one; those are told by what they put in, a placeholder of this very entry, or by leaving out reasoning alone.
     """
     if not seen.overlaid or seen.content is None:
         return False
     if folded is not None and folded.target.hash == hash_of(seen.content):
         return True
-    return any(f"; history item {seen.head.id}]" in text for text in _texts(seen.content))
+    own = seen.raw if isinstance(seen.raw, list) else []
+    blocks = seen.content if isinstance(seen.content, list) else [seen.content]
+    added = [_text(block) for block in blocks if block not in own]
+    if added:
+        mark = f"; history item {seen.head.id}]"
+        return all(mark in text for text in added)
+    left_out = [block for block in own if block not in blocks]
+    return bool(left_out) and all(isinstance(block, dict) and block.get("type") == "thinking" for block in left_out)
 
 
-def _texts(content: Any) -> Iterable[str]:  # noqa: ANN401 - content as JSON
-    if isinstance(content, str):
-        return [content]
-    blocks = content if isinstance(content, list) else []
-    return [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
+def _text(block: Any) -> str:  # noqa: ANN401 - content as JSON
+    text = block.get("text") if isinstance(block, dict) else block
+    return text if isinstance(text, str) else ""

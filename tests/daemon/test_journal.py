@@ -308,6 +308,27 @@ def test_a_journal_that_was_closed_reads_nothing(tmp_path: Path) -> None:
 # Entries that only Pi's memory holds
 
 
+@pytest.mark.parametrize("what", ["folder", "pipe", "name that no file can have", "file that is not ours"])
+def test_what_is_no_file_to_read_is_as_a_file_that_is_not_there(tmp_path: Path, what: str) -> None:
+    """Nobody must wait for a pipe, and no error may leave the journal."""
+    path = tmp_path / "s.jsonl"
+    if what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "file that is not ours":
+        path.symlink_to("/proc/1/mem" if os.geteuid() else "/proc/self/mem/x")
+    else:
+        path = tmp_path / "a\0b"
+    journal, tree = read(path)
+    assert tree.heads == {}
+    entry = {"type": "custom", "id": "a", "parentId": None, "customType": "x", "data": 1}
+    journal.remember(tree, [entry])
+    assert journal.pending() >= 0
+    assert list(tree.heads) == ["a"]
+    journal.close()
+
+
 def test_entries_from_memory_count_until_the_file_exists(tmp_path: Path) -> None:
     """Pi writes the file only with the first message (facts: pi-lifecycle 15)."""
     file = tmp_path / "s.jsonl"

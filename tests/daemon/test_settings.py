@@ -211,6 +211,17 @@ def test_a_file_that_cannot_be_written_is_told(folders: Folders, monkeypatch: py
     assert [path.name for path in folders.agent.iterdir()] == ["settings.json"]
 
 
+def test_links_that_lead_in_a_circle_are_told(folders: Folders) -> None:
+    folders.file.symlink_to(folders.file)
+    with pytest.raises(SettingsError, match="Mend it first"):
+        save_mode(folders.agent, "off")
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="Mend it first"):
+        save_mode(tmp_path / "a\0b", "off")
+
+
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot be written: No such file or directory\."):
         save_mode(tmp_path / "nowhere", "off")

@@ -604,9 +604,14 @@ class PiHome:
         self._processes: list[_Process] = []
         self.script()
 
-    def script(self, *main: Step, summary: Sequence[Step] = ()) -> None:
-        """Say how the model answers, then "done" for ever. Each process starts at the first step."""
-        self._script.write_bytes(msgspec.json.encode({"main": main, "summary": summary}))
+    def script(self, *main: Step, summary: Sequence[Step] = (), replies: Mapping[str, Step] | None = None) -> None:
+        """Say how the model answers, then "done" for ever. Each process starts at the first step.
+
+        Beyond the steps `replies` counts: what it answers to the text that was said last, or to "(summary)".
+        """
+        script = self._script.with_suffix(".new")
+        script.write_bytes(msgspec.json.encode({"main": main, "summary": summary, "replies": replies or {}}))
+        script.replace(self._script)
 
     def settings(self, **settings: object) -> None:
         (self.agent / "settings.json").write_text(json.dumps(settings))

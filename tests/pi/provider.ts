@@ -2,7 +2,8 @@
 // Here lives what a test needs in place of a model: scripted answers, gates that hold an answer open, a record of requests.
 // Nothing of the product may live here, and nothing here may know the product.
 //
-//   CONTEXTD_TEST_SCRIPT    a JSON file: {"main": [step...], "summary": [step...]}; read again at every request
+//   CONTEXTD_TEST_SCRIPT    a JSON file: {"main": [step...], "summary": [step...]}; read again at every request. Where a list
+//                           has no step, "replies" may have one for the text that was said last, or for "(summary)"
 //   CONTEXTD_TEST_REQUESTS  every request appends one JSON line to this file
 //   CONTEXTD_TEST_GATES     the folder in which a step's `waitFor` looks for its file
 //   CONTEXTD_TEST_WINDOW    the models' context window, 200000 when unset
@@ -86,11 +87,17 @@ function declared(context: Context): { system: string; tools: string[] } {
   return { system: [...parts, ...sections.values()].join("\n\n"), tools: [...tools] };
 }
 
-function nextStep(kind: Kind): { index: number; step: Step } {
+interface Script extends Partial<Record<Kind, Step[]>> {
+  replies?: Record<string, Step>;
+}
+
+function nextStep(kind: Kind, context: Context): { index: number; step: Step } {
   const index = counters[kind]++;
   const file = process.env.CONTEXTD_TEST_SCRIPT;
-  const script = (file ? JSON.parse(fs.readFileSync(file, "utf8")) : {}) as Partial<Record<Kind, Step[]>>;
-  return { index, step: script[kind]?.[index] ?? { text: "done" } };
+  const script = (file ? JSON.parse(fs.readFileSync(file, "utf8")) : {}) as Script;
+  const last = context.messages.findLast((message) => message.role !== "system");
+  const said = kind === "summary" ? "(summary)" : last?.role === "user" ? textOf(last.content) : "";
+  return { index, step: script[kind]?.[index] ?? script.replies?.[said] ?? { text: "done" } };
 }
 
 function record(request: Json): void {
@@ -106,6 +113,7 @@ async function passGate(name: string, signal: AbortSignal | undefined): Promise<
     if (signal?.aborted) throw new Aborted();
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
+  (globalThis as { contextdTestAtGate?: (name: string) => void }).contextdTestAtGate?.(name);
 }
 
 function streamSimple(model: Model, context: Context, options?: Options) {
@@ -114,7 +122,7 @@ function streamSimple(model: Model, context: Context, options?: Options) {
   const push = (event: Json) => stream.push(event as unknown as Parameters<typeof stream.push>[0]);
   const { system, tools } = declared(context);
   const kind: Kind = /context summarization assistant/i.test(system) ? "summary" : "main";
-  const { index, step } = nextStep(kind);
+  const { index, step } = nextStep(kind, context);
 
   const input = step.usage?.input ?? 100;
   const output = step.usage?.output ?? 10;

@@ -309,6 +309,22 @@ def test_reload_during_the_summary_makes_one_window_and_held_input_follows_its_m
     assert live(home) == ["a marker", "assistant: the end", "user: held"]
 
 
+def test_a_summary_that_fails_after_a_reload_lets_held_input_go(home: PiHome) -> None:
+    """Pi 0.85.0 reloads at once; the instance that navigates is gone when its summary fails, and tells its successor."""
+    home.script(Step(tools=[NEW]), Step(text="held answered"), summary=[Step(error="the model is broken", wait_for="summary")])
+    with home.rpc(extensions=extensions(HANDS)) as pi:
+        roll_over_and_hold(home, pi, "held")
+        pi.send("prompt", message="/reload-now")
+        pi.call("get_state")
+        home.gate("summary").open()
+        answered(pi, "held answered")
+        assert pi.close() == 0
+    session = home.session()
+    assert session.of_type("branch_summary") == []
+    assert live(home)[:2] == OLD_WINDOW
+    assert live(home)[-1] == "user: held"
+
+
 def test_a_new_session_is_the_way_out_of_a_summary_that_hangs_in_the_terminal(home: PiHome) -> None:
     """Escape and abort do not reach a summary that an extension asked for: Pi binds them to its own selector.
 

@@ -647,7 +647,7 @@ def test_reasoning_that_a_fold_makes_worthless_is_named_and_folded_on_request(ho
         person.does(Step(thinking="think " * 200, signature="c2lnbmVk", text=TALK), prompt="talk about it")
         before = person.asks("a look")
         warning = "This model drops 1 signed thinking block after the first change; "
-        assert f"{warning}/shake --with-thinking folds it too." in person.shake("dry-run elide").split("\n")
+        assert f"{warning}--with-thinking folds it too." in person.shake("dry-run elide").split("\n")
         said = person.shake("--with-thinking")
         assert said.startswith("Shook 1 tool result + 1 thinking block (~")
         assert "signed" not in said

@@ -18,7 +18,8 @@ from protocol.entries import ARCHIVE, WINDOW
 from protocol.status import StatusReport
 from state.archive import Archive
 from state.history import shelf
-from state.session import Moment, Session
+from state.moment import Moment
+from state.session import Session
 from state.status import render, report
 from state.tree import Tree
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from builders import Json, Player
+from builders import SESSION_ID, Json, Player
 from protocol import effects as fx
 from protocol import events as ev
 from protocol.entries import WINDOW, MarkerDetails, WindowIdentity
 from state.budget import REMINDER, RESERVE, Budget, budget, reminder, sentence
+from state.session import Session
 
 LIMIT = 255_616
 """Of a model with a window of 272,000."""
@@ -63,7 +64,7 @@ def remaining(player: Player, usage: ev.Usage | None) -> fx.ToolReply:
 
 def started(mode: str = "tree") -> Player:
     player = Player()
-    player.session.mode = mode
+    player.session = Session(SESSION_ID, player.session.tree, ui=player.session.ui, mode=mode)
     player.start()
     player.pi.user("task")
     return player

@@ -18,7 +18,8 @@ from state.archive import ArchiveIndex
 from state.arguments import parse
 from state.errors import RefusedError
 from state.history import Shelf, run, shelf
-from state.session import Moment, Search, Session
+from state.moment import Moment
+from state.session import Search, Session
 
 CALL: Json = {"type": "toolCall", "id": "call_1", "name": "history", "arguments": {"action": "search_contents"}}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from builders import Json, Player, marker_details, outline_item
+from builders import SESSION_ID, Json, Player, marker_details, outline_item
 from protocol import effects as fx
 from protocol import events as ev
 from protocol.entries import ARCHIVE, INTENT, NOTE_SNAPSHOT, WINDOW
@@ -10,13 +10,14 @@ from protocol.events import OutlineItem
 from state.errors import NotAllowedError
 from state.modes import AVAILABLE, DEFAULT, LEAVING_TREE, MODES, describe
 from state.projection import local_projection, off_projection
+from state.session import Session
 
 
 def player_in(mode: str, player: Player | None = None) -> Player:
     """A session that begins, or goes on, in this mode."""
     player = Player() if player is None else player
     player.restart_daemon()
-    player.session.mode = mode
+    player.session = Session(SESSION_ID, player.session.tree, ui=player.session.ui, mode=mode)
     return player
 
 

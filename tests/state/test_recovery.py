@@ -363,6 +363,55 @@ def test_a_reload_during_navigation_in_the_same_daemon_is_inherited_too() -> Non
     assert player.pi.shape() == SEALED
 
 
+@pytest.mark.parametrize("failure", [{"cancelled": True}, {"error": "boom"}])
+def test_after_a_reload_during_navigation_the_successor_hears_of_its_failure(failure: dict[str, object]) -> None:
+    player = started()
+    navigate = due(player)
+    player.type("held")
+    player.restart_daemon()
+    player.start("reload")
+    player.tell(ev.Navigated, intent_id=navigate.intent_id, old_leaf_id=player.pi.leaf, **failure)
+    assert (player.phase, player.sent, player.holding) == ("idle", ["held"], False)
+    assert list(player.intents())[-1]["step"] == "close"
+
+
+def test_what_the_successor_has_sealed_is_not_sealed_again_when_the_report_comes() -> None:
+    player = started()
+    navigate = due(player)
+    player.start("reload")
+    old, summary = summarised(player, navigate)
+    sealing = player.send(ev.SessionTree, old_leaf_id=old, summary=summary).effects
+    assert player.send(ev.Navigated, intent_id=navigate.intent_id, old_leaf_id=old) == fx.Reply()
+    player.perform(sealing)
+    assert player.pi.shape() == SEALED
+
+
+def test_a_daemon_that_was_restarted_after_a_reload_during_navigation_seals_at_the_report() -> None:
+    player = started()
+    navigate = due(player)
+    player.start("reload")
+    old, summary = summarised(player, navigate)
+    player.restart_daemon()
+    player.start("resync")
+    player.tell(ev.SessionTree, old_leaf_id=old, summary=summary)
+    player.tell(ev.Navigated, intent_id=navigate.intent_id, old_leaf_id=old)
+    assert player.pi.shape() == SEALED
+    assert player.turns_due == 1
+
+
+@pytest.mark.parametrize("reason", ["reload", "resync"])
+def test_a_summary_that_is_not_on_the_branch_is_not_taken_for_the_rollover(reason: ev.StartReason) -> None:
+    player = started()
+    due(player)
+    player.start(reason)
+    intent = next(player.intents())
+    unknown = ev.SummaryRef("ffffffff", str(player.pi.leaf), intent["baseId"])
+    reply = player.send(ev.SessionTree, old_leaf_id=player.pi.leaf, summary=unknown)
+    assert isinstance(reply, fx.TreeReply)
+    assert not reply.internal
+    assert player.phase == "navigating"
+
+
 def test_after_a_reload_without_navigation_an_open_request_is_closed() -> None:
     player = started()
     player.ask()

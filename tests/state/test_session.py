@@ -373,7 +373,7 @@ def test_without_a_marker_there_is_no_rollover() -> None:
 
 def test_a_window_that_could_not_be_read_back_is_never_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Design 4, step 1."""
-    monkeypatch.setattr("state.session.MAX_INTERVAL", 3)
+    monkeypatch.setattr("state.coordinator.MAX_INTERVAL", 3)
     player = started()
     reply = player.ask()
     assert reply.is_error

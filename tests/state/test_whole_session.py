@@ -28,7 +28,8 @@ from protocol import events as ev
 from protocol.entries import ARCHIVE, NOTE, NOTE_SNAPSHOT, WINDOW
 from state.archive import Archive
 from state.errors import NotAllowedError, StateError
-from state.session import PROJECTIONS, Moment, Search, Session
+from state.moment import Moment
+from state.session import PROJECTIONS, Search, Session
 from state.tree import Tree
 
 EXAMPLES = int(os.environ.get("WHOLE_SESSION_EXAMPLES", "100"))
@@ -93,7 +94,7 @@ class FilePlayer(Player):
         session = self.session
         branch = self.tree.branch(event.leaf_id)
         assert branch.complete
-        session._observe_marker(branch)  # what the file tells counts, whatever the event is
+        session.windows.observe(branch)  # what the file tells counts, whatever the event is
         before = (session.rollover, session.last_error, session._reminded, session._cold, session._shake)
         try:
             return session.handle(event, Moment(now=self.pi.clock, new_id=self.new_id, host=FACTS))
@@ -193,7 +194,7 @@ class FilePlayer(Player):
                 self.travel(effect.target_id, summarize=effect.summarize, in_flight=in_flight)
         if effect.summarize:
             self.fails = None
-        if self.instance == instance:
+        if self.instance == instance or self.in_flight == effect.intent_id:
             self.tell(ev.Navigated, intent_id=effect.intent_id, old_leaf_id=old, **outcome)
 
     def travel(self, target_id: str, *, summarize: bool, in_flight: ev.InFlight | None = None) -> fx.TreeReply:
@@ -333,7 +334,6 @@ class WholeSession(RuleBasedStateMachine):
                 self.types()
             match happens.split()[-1]:
                 case "reload":
-                    player.fails = None
                     player.reload()
                 case "daemon":
                     player._restart()

@@ -2,9 +2,6 @@
 
 import pytest
 from msgspec import structs
-
-from builders import PiSession
-from protocol.events import ModelFacts
 from shaking import (
     AGGRESSIVE,
     BINDING,
@@ -19,12 +16,15 @@ from shaking import (
     request,
     result,
     says,
-    shake,
     says_only,
+    shake,
     text,
     thinking,
     words,
 )
+
+from builders import PiSession
+from protocol.events import ModelFacts
 from state.shake.command import run
 from state.shake.economics import KEEP_RECENT, Economics, economics, explain, line, warnings
 from state.tokens import content_tokens, length, text_tokens
@@ -125,7 +125,7 @@ def test_folding_all_reasoning_leaves_none_dead() -> None:
 
 
 def test_what_is_dead_is_told_once_and_not_when_it_goes_along() -> None:
-    told = "This model drops 1 signed thinking block after the first change; /shake --with-thinking folds it too."
+    told = "This model drops 1 signed thinking block after the first change; --with-thinking folds it too."
     assert told in shake(bound(), "dry-run elide", model=BINDING).split("\n")
     assert "signed thinking" not in shake(bound(), "dry-run elide --with-thinking", model=BINDING)
     assert "signed thinking" not in shake(bound(), "dry-run elide", model=CLAUDE)
@@ -148,7 +148,7 @@ def test_a_fold_that_leaves_less_than_a_compaction_keeps_says_so(before: int, fr
 
 def test_what_a_compaction_keeps_is_a_setting_of_pi() -> None:
     figures = figures_of(session(), keep_recent=5_000)
-    assert warnings(figures, keep_recent=5_000) == []
+    assert warnings(figures, keep_recent=5_000, done=False) == []
 
 
 # The explanation

@@ -6,9 +6,6 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from builders import Json, PiSession
-from protocol.entries import SHAKE
 from shaking import (
     PLAIN,
     append,
@@ -27,6 +24,9 @@ from shaking import (
     undoing,
     words,
 )
+
+from builders import Json, PiSession
+from protocol.entries import SHAKE
 from state.shake.command import logs_of_done, run
 from state.shake.planner import SCOPES, Plan, Rules
 from state.tokens import content_tokens
@@ -65,17 +65,21 @@ STOPS = st.sampled_from(["stop", "aborted", "error"])
 
 
 def user(content: Any) -> Step:
-    return lambda pi, _: pi.message("user", content) and None
+    return lambda pi, _: drop(pi.message("user", content))
 
 
 def custom(content: Any) -> Step:
-    return lambda pi, _: pi.custom_message("note", content) and None
+    return lambda pi, _: drop(pi.custom_message("note", content))
 
 
 def shell(size: int) -> Step:
-    return lambda pi, _: (
-        pi.append("message", message={"role": "bashExecution", "command": "ls", "output": words(size)}) and None
-    )
+    message = {"role": "bashExecution", "command": "ls", "output": words(size)}
+    return lambda pi, _: drop(pi.append("message", message=message))
+
+
+def drop(entry_id: str) -> None:
+    """A step gives nothing back."""
+    del entry_id
 
 
 def turn(

@@ -3,9 +3,6 @@
 from typing import Any
 
 import pytest
-
-from builders import PiSession, marker_details
-from protocol.entries import WINDOW
 from shaking import (
     AGGRESSIVE,
     CONSERVATIVE,
@@ -31,6 +28,9 @@ from shaking import (
     thinking,
     words,
 )
+
+from builders import PiSession, marker_details
+from protocol.entries import WINDOW
 from state.shake.planner import GUIDES, SCOPES, Profile, Rules
 
 # The tail
@@ -321,6 +321,22 @@ def test_a_skill_that_was_called_up_stays_while_other_spans_go() -> None:
     assert block["text"] == f"{skill}\n[<file> block omitted (~506 tokens)]"
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        f'<context>\n<skill name="a" location="b">\n{words(500)}\n</skill>\n</context>',
+        f'```\n<skill name="a" location="b">\n{words(500)}\n</skill>\n```',
+        f'<skill name="a" location="b">\nA fence that is not closed:\n```\n{words(500)}\n</skill>\n\n```\nmine\n```',
+    ],
+    ids=["in a span", "in a fence", "cut by a fence"],
+)
+def test_a_block_that_holds_any_part_of_a_skill_stays(content: str) -> None:
+    pi = PiSession()
+    pi.user(content)
+    later(pi)
+    assert targets(plan(pi)) == []
+
+
 # Overlays of others
 
 
@@ -481,6 +497,22 @@ def test_the_last_of_several_compactions_counts() -> None:
     pi.compact(kept)
     assert targets(plan(pi)) == [newer]
     assert [one.role for one in plan(pi).seen].count("compaction") == 1
+
+
+def test_a_compaction_inside_what_a_later_one_keeps_is_not_seen() -> None:
+    """Older compactions in the kept range emit nothing (facts: shake-and-peers 3)."""
+    pi = PiSession()
+    kept = pi.user("go")
+    target = ran(pi, 1, words(1_000))
+    done(pi)
+    pi.compact(None, words(9_000))
+    pi.user("more")
+    done(pi)
+    pi.compact(kept, "the summary")
+    seen = plan(pi).seen
+    assert [one.content for one in seen if one.role == "compaction"] == ["the summary"]
+    assert targets(plan(pi)) == [], "the older summary is no part of the tail"
+    assert targets(plan(pi, rules=rules())) == [target]
 
 
 def test_a_compaction_on_another_branch_leaves_this_one_alone() -> None:

@@ -56,7 +56,7 @@ def ids_of_calls(contents: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("scope", SCOPES)
 def test_01_no_message_is_ever_taken_out(scope: str) -> None:
-    """https://github.com/earendil-works/pi/issues/11227"""
+    """earendil-works/pi#11227."""
     pi = PiSession()
     pi.user("go")
     calls(pi, thinking(words(50)), text(fenced(500)), call("c1"))
@@ -68,7 +68,7 @@ def test_01_no_message_is_ever_taken_out(scope: str) -> None:
 
 
 def test_02_a_result_keeps_its_call_when_the_tail_begins_between_them() -> None:
-    """https://github.com/openclaw/openclaw/issues/10700, 52024"""
+    """openclaw/openclaw#10700, #52024."""
     pi = PiSession()
     pi.user("go")
     calls(pi, text(fenced(500)), call("c1"), call("c2"))
@@ -87,7 +87,7 @@ def test_02_a_result_keeps_its_call_when_the_tail_begins_between_them() -> None:
 
 
 def test_03_a_call_outside_what_is_folded_keeps_a_result_inside_it() -> None:
-    """https://github.com/ranxianglei/opencode-acp/issues/247"""
+    """ranxianglei/opencode-acp#247."""
     pi = PiSession()
     pi.user("go")
     caller = calls(pi, call("c1"))
@@ -102,7 +102,7 @@ def test_03_a_call_outside_what_is_folded_keeps_a_result_inside_it() -> None:
 
 
 def test_04_reasoning_that_a_fold_makes_worthless_is_named() -> None:
-    """https://github.com/earendil-works/pi/issues/9391"""
+    """earendil-works/pi#9391."""
     pi = PiSession()
     pi.user("go")
     calls(pi, thinking(), call("c0"))
@@ -117,7 +117,7 @@ def test_04_reasoning_that_a_fold_makes_worthless_is_named() -> None:
 
 
 def test_05_reasoning_that_would_be_refused_is_folded_along_on_demand() -> None:
-    """https://github.com/anomalyco/opencode/issues/48637, https://github.com/earendil-works/pi/issues/10954"""
+    """anomalyco/opencode#48637, earendil-works/pi#10954."""
     pi = PiSession()
     pi.user("go")
     early = says(pi, thinking(), text("before the first change"))
@@ -134,7 +134,7 @@ def test_05_reasoning_that_would_be_refused_is_folded_along_on_demand() -> None:
 
 
 def test_06_reasoning_of_the_call_that_runs_stays() -> None:
-    """https://github.com/openclaw/openclaw/issues/44436, 49573"""
+    """openclaw/openclaw#44436, #49573."""
     pi = PiSession()
     pi.user("go")
     calls(pi, thinking(), call("c1"))
@@ -144,7 +144,7 @@ def test_06_reasoning_of_the_call_that_runs_stays() -> None:
 
 
 def test_07_an_empty_thinking_block_without_signature_is_not_made_anything_of() -> None:
-    """https://github.com/openclaw/openclaw/issues/114197"""
+    """openclaw/openclaw#114197."""
     pi = PiSession()
     pi.user("go")
     empty = says(pi, thinking("", None))
@@ -156,7 +156,7 @@ def test_07_an_empty_thinking_block_without_signature_is_not_made_anything_of() 
 
 
 def test_08_a_turn_with_reasoning_between_its_calls_is_not_touched_before_it_has_ended() -> None:
-    """https://github.com/openclaw/openclaw/issues/98398"""
+    """openclaw/openclaw#98398."""
     pi = PiSession()
     pi.user("go")
     calls(pi, thinking(), call("c1"))
@@ -170,7 +170,7 @@ def test_08_a_turn_with_reasoning_between_its_calls_is_not_touched_before_it_has
 
 @pytest.mark.parametrize("api", ["openai-responses", "azure-openai-responses", "openai-codex-responses"])
 def test_09_a_function_call_of_the_responses_api_keeps_its_reasoning(api: str) -> None:
-    """https://github.com/vercel/ai/issues/11036"""
+    """vercel/ai#11036."""
     pi = PiSession()
     pi.user("go")
     calls(pi, thinking(signature="rs_1"), call("call_1|fc_1"), api=api, model="gpt-6")
@@ -184,7 +184,7 @@ def test_09_a_function_call_of_the_responses_api_keeps_its_reasoning(api: str) -
     ("provider", "model"), [("deepseek", "deepseek-chat"), ("openrouter", "moonshotai/kimi-k2"), ("zai", "GLM-5")]
 )
 def test_10_a_call_keeps_the_reasoning_that_its_chat_model_wants_back(provider: str, model: str) -> None:
-    """https://github.com/crynta/terax-ai/issues/445, https://github.com/zeroclaw-labs/zeroclaw/issues/10398"""
+    """crynta/terax-ai#445, zeroclaw-labs/zeroclaw#10398."""
     pi = PiSession()
     pi.user("go")
     fields = {"api": "openai-completions", "provider": provider, "model": model}
@@ -196,7 +196,7 @@ def test_10_a_call_keeps_the_reasoning_that_its_chat_model_wants_back(provider: 
 
 
 def test_11_a_call_with_a_signature_of_its_own_comes_through_a_fold_and_an_undo_unharmed() -> None:
-    """https://github.com/mpfaffenberger/code_puppy/issues/165, https://github.com/agentscope-ai/QwenPaw/issues/6867"""
+    """code_puppy#165, QwenPaw#6867."""
     pi = PiSession()
     pi.user("go")
     signed = {**call("c1", "read", path="a"), "thoughtSignature": "c2lnbmVk"}
@@ -215,13 +215,13 @@ def test_11_a_call_with_a_signature_of_its_own_comes_through_a_fold_and_an_undo_
 
 @pytest.mark.parametrize("size", [0, 1, 5, 10, 12])
 def test_12_a_result_that_is_smaller_than_its_placeholder_stays(size: int) -> None:
-    """https://github.com/can1357/oh-my-pi/issues/7204"""
+    """can1357/oh-my-pi#7204."""
     pi, _ = one_result(size)
     assert targets(plan(pi, rules=Rules())) == []
 
 
 def test_13_the_newest_result_stays() -> None:
-    """https://github.com/can1357/oh-my-pi/issues/7776"""
+    """can1357/oh-my-pi#7776."""
     pi = PiSession()
     pi.user("go")
     older = ran(pi, 1, words(9_000))
@@ -232,7 +232,7 @@ def test_13_the_newest_result_stays() -> None:
 
 
 def test_14_what_the_model_fetched_back_is_not_folded_again_at_once() -> None:
-    """https://github.com/can1357/oh-my-pi/issues/7327"""
+    """can1357/oh-my-pi#7327."""
     pi, _ = one_result(9_000)
     shake(pi)
     pi.user("what was in it?")
@@ -244,7 +244,7 @@ def test_14_what_the_model_fetched_back_is_not_folded_again_at_once() -> None:
 
 
 def test_16_figures_come_from_what_the_model_sees_and_not_from_the_last_usage() -> None:
-    """https://github.com/can1357/oh-my-pi/issues/7310, https://github.com/Tarquinen/opencode-dynamic-context-pruning/issues/563"""
+    """can1357/oh-my-pi#7310, Tarquinen/opencode-dynamic-context-pruning#563."""
     pi = PiSession()
     pi.user("go")
     ran(pi, 1, words(30_000))
@@ -259,7 +259,7 @@ def test_16_figures_come_from_what_the_model_sees_and_not_from_the_last_usage() 
 
 
 def test_17_an_image_beside_a_folded_text_stays_and_is_not_counted() -> None:
-    """https://github.com/can1357/oh-my-pi/issues/8102"""
+    """can1357/oh-my-pi#8102."""
     pi = PiSession()
     pi.user("go")
     target = ran(pi, 1, [text(words(10_000)), image()], "read")
@@ -270,7 +270,7 @@ def test_17_an_image_beside_a_folded_text_stays_and_is_not_counted() -> None:
 
 
 def test_18_results_that_are_images_can_be_folded() -> None:
-    """https://github.com/openclaw/openclaw/issues/41789"""
+    """openclaw/openclaw#41789."""
     pi = PiSession()
     pi.user("go")
     shots = [ran(pi, number, [image()], "screenshot") for number in range(15)]
@@ -280,7 +280,7 @@ def test_18_results_that_are_images_can_be_folded() -> None:
 
 
 def test_19_all_images_go_at_once_so_that_a_session_that_is_too_large_lives_again() -> None:
-    """https://github.com/earendil-works/pi/issues/9686"""
+    """earendil-works/pi#9686."""
     pi = PiSession()
     for number in range(12):
         pi.message("user", [text("look"), {**image(), "data": "A" * 1_000}])
@@ -290,7 +290,7 @@ def test_19_all_images_go_at_once_so_that_a_session_that_is_too_large_lives_agai
 
 
 def test_20_a_folded_result_hides_no_older_one_from_the_next_fold() -> None:
-    """https://github.com/anomalyco/opencode/issues/30807"""
+    """anomalyco/opencode#30807."""
     pi = PiSession()
     pi.user("go")
     older = ran(pi, 1, words(1_000), "history")
@@ -304,7 +304,7 @@ def test_20_a_folded_result_hides_no_older_one_from_the_next_fold() -> None:
 
 
 def test_21_a_file_that_is_read_again_after_a_fold_is_shown_in_full() -> None:
-    """https://github.com/NousResearch/hermes-agent/issues/113194"""
+    """NousResearch/hermes-agent#113194."""
     pi, first = one_result(1_000, "read", path="a.py")
     shake(pi)
     pi.user("read it again")
@@ -316,7 +316,7 @@ def test_21_a_file_that_is_read_again_after_a_fold_is_shown_in_full() -> None:
 
 
 def test_22_skills_stay_however_old() -> None:
-    """https://github.com/NousResearch/hermes-agent/issues/86421, https://github.com/anthropics/claude-code/issues/74990"""
+    """NousResearch/hermes-agent#86421, anthropics/claude-code#74990."""
     pi = PiSession()
     span = f'<skill name="pdf" location="/s/pdf/SKILL.md">\n{words(500)}\n\n```\n{words(500)}\n```\n</skill>\n\ndo it'
     pi.message("user", [text(span)])
@@ -328,7 +328,7 @@ def test_22_skills_stay_however_old() -> None:
 
 
 def test_23_results_of_tools_that_the_user_protects_stay() -> None:
-    """https://github.com/anthropics/claude-code/issues/57788"""
+    """anthropics/claude-code#57788."""
     pi = PiSession()
     pi.user("go")
     ran(pi, 1, words(1_000), "mcp__memory__recall")
@@ -338,7 +338,7 @@ def test_23_results_of_tools_that_the_user_protects_stay() -> None:
 
 
 def test_24_folds_outlive_a_restart_a_fork_and_a_compaction() -> None:
-    """https://github.com/Tarquinen/opencode-dynamic-context-pruning/issues/16, 457, 521"""
+    """Tarquinen/opencode-dynamic-context-pruning#16, #457, #521."""
     pi, target = one_result()
     raw = shown(pi)
     shake(pi)
@@ -357,7 +357,7 @@ def test_24_folds_outlive_a_restart_a_fork_and_a_compaction() -> None:
 
 
 def test_25_an_undo_does_not_touch_what_somebody_else_laid_over_a_fold() -> None:
-    """https://github.com/Tarquinen/opencode-dynamic-context-pruning/issues/537"""
+    """Tarquinen/opencode-dynamic-context-pruning#537."""
     pi, target = one_result()
     shake(pi)
     pi.overlay(target, [text("consumed into block 1")])
@@ -366,7 +366,7 @@ def test_25_an_undo_does_not_touch_what_somebody_else_laid_over_a_fold() -> None
 
 
 def test_26_a_call_that_nobody_has_answered_stays_as_it_is() -> None:
-    """https://github.com/Tarquinen/opencode-dynamic-context-pruning/issues/170"""
+    """Tarquinen/opencode-dynamic-context-pruning#170."""
     pi = PiSession()
     pi.user("go")
     calls(pi, thinking(), text(fenced(500)), call("c1", "write", content=words(5_000)))
@@ -376,7 +376,7 @@ def test_26_a_call_that_nobody_has_answered_stays_as_it_is() -> None:
 
 
 def test_31_a_call_without_reasoning_is_no_trouble() -> None:
-    """https://github.com/danny-avila/agents/issues/115"""
+    """LibreChat-AI/agents#115."""
     pi = PiSession()
     pi.user("go")
     calls(pi, call("c1"))

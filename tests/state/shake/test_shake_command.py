@@ -1,11 +1,6 @@
 """`/shake` as it is typed and read: wording, subcommands, refusals, and what becomes of a plan in a session."""
 
 import pytest
-
-from builders import PiSession, Player
-from protocol import effects as fx
-from protocol import events as ev
-from protocol.entries import SHAKE
 from shaking import (
     AGGRESSIVE,
     CLAUDE,
@@ -33,6 +28,11 @@ from shaking import (
     thinking,
     words,
 )
+
+from builders import PiSession, Player
+from protocol import effects as fx
+from protocol import events as ev
+from protocol.entries import SHAKE
 from state.commands import COMMANDS, completions
 from state.shake.command import run
 from state.shake.planner import SCOPES, Rules

@@ -1,14 +1,10 @@
-"""What is folded now, told by the logs, and how all of it comes back (seed: "The wall", "Why undo is all-or-nothing")."""
+"""What is folded now, as the logs tell it, and how all of it comes back (seed: "The wall", "Lifecycle")."""
 
 import json
 from typing import Any
 
 import pytest
 from msgspec import Raw
-
-from builders import Json, PiSession, head_of, line_of
-from protocol import effects as fx
-from protocol.entries import SHAKE, EntryHead
 from shaking import (
     append,
     call,
@@ -36,6 +32,10 @@ from shaking import (
     undoing,
     words,
 )
+
+from builders import Json, PiSession, head_of, line_of
+from protocol import effects as fx
+from protocol.entries import SHAKE, EntryHead
 from state.shake.command import folded_now, logs_of_done, run
 from state.shake.planner import SCOPES, Rules, undo
 from state.shake.view import view
@@ -285,6 +285,16 @@ def test_an_overlay_of_somebody_else_after_ours_stays_while_the_others_are_undon
     assert targets(plan(pi)) == [found[0], found[2]]
 
 
+def test_an_overlay_of_somebody_else_is_theirs_also_when_it_keeps_our_placeholder() -> None:
+    pi, target = one_result()
+    shake(pi, rules=Rules())
+    theirs = [*shown(pi)[target], text("a note of theirs")]
+    pi.overlay(target, theirs)
+    made = undoing(pi)
+    assert (targets(made), made.left) == ([], 1)
+    assert shake(pi, "status").startswith("Nothing is folded.")
+
+
 def test_what_somebody_else_restored_needs_no_undo_and_can_be_folded_again() -> None:
     pi, found = three_results()
     shake(pi)
@@ -375,7 +385,10 @@ def test_a_run_over_two_scopes_that_broke_off_logs_both() -> None:
     append(pi, list(edits(effects)))
     asked = request(pi)
     append(pi, logs_of_done(effects, asked.tree, asked.branch, None))
-    assert [entry["scope"] for entry in logs(pi)] == ["elide", "thinking"]
+    assert [(entry["scope"], [each["id"] for each in entry["targets"]]) for entry in logs(pi)] == [
+        ("elide", [target]),
+        ("thinking", [answer]),
+    ]
     assert folded(pi) == [target, answer]
     shake(pi, "undo")
     assert shown(pi) == raw

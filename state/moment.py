@@ -1,0 +1,20 @@
+"""What the outside gives with every event, and the shape of what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from protocol import effects as fx
+from state.status import HostFacts
+
+Effects = list[fx.AnyEffect]
+
+
+class Moment(Struct, frozen=True):
+    """The time in ms, a source of new UUIDs, and the daemon's facts."""
+
+    now: int
+    new_id: Callable[[], str]
+    host: HostFacts
