@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -251,8 +252,9 @@ class Host:
         return status.report(session, session.tree.current, self._facts(hosted))
 
     def _refresh(self, hosted: _Hosted) -> None:
-        if hosted.journal.refresh(hosted.session.tree):
-            hosted.session.forget()
+        with suppress(OSError):  # gone meanwhile, or not ours to read: what it holds has to come from Pi
+            if hosted.journal.refresh(hosted.session.tree):
+                hosted.session.forget()
 
     def _of(self, session_id: str) -> _Hosted:
         hosted = self._hosted.get(session_id)

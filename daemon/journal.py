@@ -115,7 +115,10 @@ class Journal:
             self._fd = None
 
     def refresh(self, tree: Tree) -> bool:
-        """Index what was appended; true when the file had been rewritten and was read anew."""
+        """Index what was appended; true when the file had been rewritten and was read anew.
+
+        OSError when it is there and cannot be read.
+        """
         if self.path is None:
             return False
         try:
@@ -127,10 +130,7 @@ class Journal:
         seen = (stat.st_size, stat.st_mtime_ns)
         if seen == self._seen and self._mark is not None and self._mark.inode == stat.st_ino:
             return False
-        try:
-            fresh = self._open(stat)
-        except OSError:  # gone meanwhile, or not ours to read
-            return False
+        fresh = self._open(stat)
         if fresh:
             tree.clear()
             self._forget()

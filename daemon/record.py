@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final
 
 import msgspec
@@ -64,6 +65,8 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        if S_ISREG(os.fstat(self._file).st_mode):  # it may have been there already
+            os.fchmod(self._file, 0o600)
         self._start = time.monotonic_ns()
         self._now: int | None = None
         self._ids: list[str] = []

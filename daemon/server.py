@@ -275,7 +275,8 @@ def _read(line: bytes | TooLong) -> rpc.Envelope | rpc.ErrorReply | None:
     except ValueError:
         return _error(rpc.PARSE_ERROR, "not a JSON object")
     given = request.get("id")
-    known = given if isinstance(given, int | str) and not isinstance(given, bool) else None
+    short = isinstance(given, int) or (isinstance(given, str) and len(given) <= rpc.MAX_ID)
+    known = given if short and not isinstance(given, bool) else None
     try:
         envelope = msgspec.convert(request, rpc.Envelope)
     except msgspec.ValidationError as error:

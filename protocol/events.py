@@ -94,10 +94,16 @@ class Navigated(SessionEvent, frozen=True, kw_only=True):
 
 
 class AgentSettled(SessionEvent, frozen=True, kw_only=True):
-    """A run has ended; Pi awaits the effects. `editorText` is "" without a terminal."""
+    """A run has ended; Pi awaits the effects. `editorText` is "" without a terminal.
+
+    A run that cannot write what began it ends at once: `unwritten` is then the `details.id` of our message, `swallowed`
+    how many of the user's messages were put to what is held.
+    """
 
     aborted: bool = False
     editor_text: str = ""
+    unwritten: str | None = None
+    swallowed: int = 0
 
 
 class EffectFailed(SessionEvent, frozen=True, kw_only=True):

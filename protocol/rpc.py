@@ -5,15 +5,18 @@ One UTF-8 object a line, split on LF only. Nothing here knows a method's paramet
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 PROTOCOL: Final = 1
 """The version that `initialize` must name; a shim that speaks another one is refused."""
 
 MAX_LINE: Final = 64 * 1024 * 1024
 """The longest line, in bytes without its LF, that is read. A longer one is refused and skipped to its LF."""
+
+MAX_ID: Final = 256
+"""The longest text that a request may have as its id: every answer says it again."""
 
 # JSON-RPC 2.0 fixes these five.
 PARSE_ERROR: Final = -32700
@@ -45,7 +48,7 @@ class Envelope(Struct, frozen=True):
 
     jsonrpc: Literal["2.0"]
     method: str
-    id: int | str | UnsetType | None = UNSET
+    id: int | Annotated[str, Meta(max_length=MAX_ID)] | UnsetType | None = UNSET
     params: dict[str, Any] = {}
 
 

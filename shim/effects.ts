@@ -10,7 +10,7 @@ import {
 	sessionEntryToContextMessages,
 } from "@earendil-works/pi-coding-agent";
 import type { Reply } from "./protocol.d.ts";
-import { type Held, type NavigationReport, type Slot, textOf } from "./slot.ts";
+import { type Held, type NavigationReport, type Slot, type Taken, textOf } from "./slot.ts";
 
 export const CAPTURE_COMMAND = "contextd-capture";
 
@@ -126,7 +126,7 @@ const INTERPRETERS: Interpreters = {
 	emit: (effect, { pi }) => pi.events.emit(effect.channel, effect.data),
 };
 
-/** Performs effects until one throws; returns that one and why. A replaced instance stops quietly. */
+/** Performs effects, in order, until one throws; returns that one and why. A replaced instance stops quietly. */
 export async function perform(effects: readonly Effect[], stage: Stage): Promise<{ effect: string; error: string } | undefined> {
 	for (const effect of effects) {
 		if (stage.replaced()) return undefined;
@@ -147,6 +147,13 @@ export function release(slot: Slot): Held[] {
 	slot.releaseOn = undefined;
 	slot.inFlight = undefined;
 	return slot.held.splice(0);
+}
+
+/** What Pi had taken up, for which a request has come or never will. */
+export function forgetTaken(slot: Slot): Taken {
+	const { taken } = slot;
+	slot.taken = { id: undefined, input: [] };
+	return taken;
 }
 
 /** Send in order. While nothing runs only the first may go; the rest follow when its run has begun. */

@@ -9,12 +9,15 @@ import {
 	type ExtensionCommandContext,
 	type ExtensionContext,
 	getAgentDir,
+	type MessageEndEvent,
 	VERSION,
 } from "@earendil-works/pi-coding-agent";
 import { Box, Text } from "@earendil-works/pi-tui";
 import {
+	backToEditor,
 	CAPTURE_COMMAND,
 	type Effect,
+	forgetTaken,
 	hasContextEdits,
 	messageOf,
 	perform,
@@ -26,6 +29,7 @@ import {
 } from "./effects.ts";
 import { daemonCommand, Link, PROTOCOL, SEARCH_MS, startDeadline } from "./link.ts";
 import { Outliner } from "./outline.ts";
+import { mendAppends } from "./mend.ts";
 import { DaemonGone, Refused } from "./peer.ts";
 import type { Initialized, Methods, Replies, SessionStart } from "./protocol.d.ts";
 import { slot as processSlot } from "./slot.ts";
@@ -34,6 +38,8 @@ type SessionMethod = {
 	[M in keyof Methods & keyof Replies]: Methods[M] extends { sessionId: string; leafId: string | null } ? M : never;
 }[keyof Methods & keyof Replies];
 type Params<M extends SessionMethod> = Omit<Methods[M], "sessionId" | "leafId" | "again">;
+
+type AgentMessage = MessageEndEvent["message"];
 
 /** What the daemon wants done instead may fail too; it is asked this often. */
 const ANSWERS_TO_FAILURE = 3;
@@ -249,6 +255,7 @@ export default function contextd(pi: ExtensionAPI): void {
 	});
 
 	pi.on("session_start", async (event, ctx) => {
+		mendAppends(ctx);
 		reason = event.reason;
 		slot.navigated = stageOf(ctx, undefined).navigated;
 		try {
@@ -269,9 +276,19 @@ export default function contextd(pi: ExtensionAPI): void {
 	pi.on("agent_settled", async (event, ctx) => {
 		const number = ++slot.settled;
 		const editorText = ctx.hasUI ? ctx.ui.getEditorText() : "";
-		const params = { aborted: (event as { aborted?: boolean }).aborted ?? false, editorText };
+		const { id, input } = forgetTaken(slot);
+		slot.held.unshift(...input);
+		const params = {
+			aborted: (event as { aborted?: boolean }).aborted ?? false,
+			editorText,
+			unwritten: id ?? null,
+			swallowed: input.length,
+		};
 		const handled = forward("agent_settled", ctx, params, number).then((reply) => {
-			if (!reply) letGo(ctx);
+			if (reply) return;
+			// What could not be written would only come back if it were sent again.
+			if (input.length > 0) backToEditor(ctx, release(slot));
+			else letGo(ctx);
 		});
 		slot.settling.set(number, handled);
 		await handled;
@@ -279,6 +296,8 @@ export default function contextd(pi: ExtensionAPI): void {
 	});
 
 	pi.on("context", async (event, ctx) => {
+		const { id } = forgetTaken(slot);
+		if (id !== undefined && id === slot.releaseOn) sendHeld(pi, slot, release(slot), true);
 		let messages: typeof event.messages | undefined;
 		try {
 			const reply = await ask("context", ctx, {
@@ -308,10 +327,19 @@ export default function contextd(pi: ExtensionAPI): void {
 		return { action: "handled" };
 	});
 
-	pi.on("message_end", (event) => {
-		if (slot.releaseOn === undefined || event.message.role !== "custom") return;
-		if ((event.message.details as { id?: unknown } | undefined)?.id === slot.releaseOn) sendHeld(pi, slot, release(slot), true);
+	// Pi 1.6 has more to write before a message that starts a run.
+	pi.on("before_agent_start", (event) => {
+		takeUp((event as { message?: AgentMessage }).message);
 	});
+
+	pi.on("message_end", (event) => takeUp(event.message));
+
+	/** Pi takes a message up before it writes it, and makes no request when it cannot. */
+	function takeUp(message: AgentMessage | undefined): void {
+		if (message?.role === "user") slot.taken.input.push({ content: message.content, typed: false });
+		if (message?.role !== "custom" || slot.releaseOn === undefined) return;
+		if ((message.details as { id?: unknown } | undefined)?.id === slot.releaseOn) slot.taken.id = slot.releaseOn;
+	}
 
 	pi.on("turn_start", () => {
 		sendHeld(pi, slot, slot.queued.splice(0), true);

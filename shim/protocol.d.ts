@@ -69,6 +69,9 @@ export interface Entries {
 }
 /**
  * A run has ended; Pi awaits the effects. `editorText` is "" without a terminal.
+ *
+ * A run that cannot write what began it ends at once: `unwritten` is then the `details.id` of our message, `swallowed`
+ * how many of the user's messages were put to what is held.
  */
 export interface AgentSettled {
   sessionId: string;
@@ -76,6 +79,8 @@ export interface AgentSettled {
   again?: boolean;
   aborted?: boolean;
   editorText?: string;
+  unwritten?: string | null;
+  swallowed?: number;
 }
 /**
  * What came of a `navigate` effect. `error` is Pi's text when it threw.

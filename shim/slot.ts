@@ -16,12 +16,20 @@ export interface Held {
 	typed: boolean;
 }
 
+/** The `details.id` of a custom message, and user messages in their order. */
+export interface Taken {
+	id: string | undefined;
+	input: Held[];
+}
+
 export interface Slot {
 	/** Input is kept instead of being sent. */
 	holding: boolean;
 	held: Held[];
-	/** The `details.id` of the message whose arrival frees what is held. */
+	/** The `details.id` of the message whose first request frees what is held: then it stands in the session. */
 	releaseOn: string | undefined;
+	/** What Pi has taken up for a request that has not come yet. It never does where Pi cannot write what it took up. */
+	taken: Taken;
 	/** What waits for a run to begin, since two messages sent while idle race (facts: pi-lifecycle 19). */
 	queued: Held[];
 	/** This process is navigating. */
@@ -43,6 +51,7 @@ export function slot(): Slot {
 		holding: false,
 		held: [],
 		releaseOn: undefined,
+		taken: { id: undefined, input: [] },
 		queued: [],
 		inFlight: undefined,
 		navigated: undefined,

@@ -156,10 +156,19 @@ class Coordinator:
         )
 
     def settled(self, event: ev.AgentSettled, branch: Branch, moment: Moment) -> fx.Reply:
-        """Step 3, re-checking what may have changed since the intent."""
+        """Step 3, re-checking what may have changed since the intent; or 7, when the new window has no marker."""
         del moment
-        self.turn_began()
         intent = self.rollover.intent
+        if intent is not None and event.unwritten == intent.next.current_window_id:
+            if not self._is_written(intent, branch):
+                why = "Pi could not write the start of the new window"
+                return fx.Reply(effects=self._go_back(intent, self._left(intent, branch), why))
+            self.turn_began()
+            return fx.Reply(effects=[fx.ReleaseInput(to="run")])
+        self.turn_began()
+        if event.swallowed and not self.rollover.pending:
+            text = "Pi could not write what you sent; it is back in the editor."
+            return fx.Reply(effects=[fx.ReleaseInput(to="editor"), fx.Notify(text=text, level="error")])
         if self.rollover.phase is not Phase.REQUESTED or intent is None:
             return fx.Reply()
         if intent.leaf_id not in branch or intent.boundary_id not in branch:
@@ -254,13 +263,23 @@ class Coordinator:
             fx.ReleaseInput(to="run"),
         ]
 
+    def _is_written(self, intent: Intent, branch: Branch) -> bool:
+        """Whether the marker stands on the branch after all."""
+        boundary = current_boundary(self.tree, branch)
+        return boundary is not None and boundary[1] == intent.next
+
+    def _left(self, intent: Intent, branch: Branch) -> str:
+        """The leaf that was left for the new window."""
+        summary_id = self.rollover.summary_id or summary_of(self.tree, intent, branch)
+        return self.rollover.old_leaf or (intent.leaf_id if summary_id is None else self.tree.heads[summary_id].tag)
+
     def effect_failed(self, event: ev.EffectFailed, branch: Branch, moment: Moment) -> fx.Reply:
         """An effect threw: before navigation the old window goes on, after it Pi returns to the old window."""
         del moment
         rollover, intent = self.rollover, self.rollover.intent
         why = f"Pi could not {event.effect.replace('_', ' ')} ({event.error})"
         if intent is not None and rollover.phase in (Phase.NAVIGATING, Phase.SEALING):
-            return fx.Reply(effects=self._go_back(intent, rollover.old_leaf or intent.leaf_id, why))
+            return fx.Reply(effects=self._go_back(intent, self._left(intent, branch), why))
         if intent is not None and rollover.phase is Phase.REQUESTED:
             return fx.Reply(effects=self._give_up(intent, branch, why))
         if rollover.phase is Phase.FAILED:

@@ -310,8 +310,10 @@ def test_reload_during_the_summary_makes_one_window_and_held_input_follows_its_m
 
 
 def test_a_summary_that_fails_after_a_reload_lets_held_input_go(home: PiHome) -> None:
-    """Pi 0.85.0 reloads at once; the instance that navigates is gone when its summary fails, and tells its successor."""
-    home.script(Step(tools=[NEW]), Step(text="held answered"), summary=[Step(error="the model is broken", wait_for="summary")])
+    """Pi 0.85.0 reloads at once: the instance that navigates is gone when its summary fails, and tells the next one."""
+    home.script(
+        Step(tools=[NEW]), Step(text="held answered"), summary=[Step(error="the model is broken", wait_for="summary")]
+    )
     with home.rpc(extensions=extensions(HANDS)) as pi:
         roll_over_and_hold(home, pi, "held")
         pi.send("prompt", message="/reload-now")

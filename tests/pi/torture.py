@@ -163,13 +163,11 @@ class Ledger:
 
     texts: list[str] = field(default_factory=list)
     unsent: set[str] = field(default_factory=set)
-    """What a killed Pi held in memory alone."""
+    """What a killed Pi held in memory alone, or what went back to the editor."""
     notes: dict[str, bool | None] = field(default_factory=dict)
     """Lines of the note, by whether the model saw that it was written; None when it saw no answer."""
     bytes: bytes = b""
     """What the file held last."""
-    damaged: set[str] = field(default_factory=set)
-    """Entries of Pi's own that a full disk refused, by id of what hangs from them."""
 
 
 class Life:
@@ -267,9 +265,11 @@ class Life:
         return self._struck.read_bytes().count(b"\n") if self._struck.exists() else 0
 
     def _held(self) -> list[str]:
-        """What the shim held when it struck last."""
+        """What the shim or Pi's own queue held when it struck last."""
         last = json.loads(self._struck.read_bytes().split(b"\n")[-2])
-        return [content_text(content) for content in [*last["held"], *last["queued"]]]
+        queues = [event for event in self._running().events if event["type"] == "queue_update"]
+        queued = [*queues[-1]["steering"], *queues[-1]["followUp"]] if queues else []
+        return [*(content_text(content) for content in [*last["held"], *last["queued"]]), *queued]
 
     def _gate(self) -> str:
         return f"summary-{self._number}"
@@ -424,8 +424,10 @@ class Life:
         pi = self._running()
         slot = self._slot()
         kept = [content_text(content) for content in [*slot["held"], *slot["queued"]]]
-        kept += [shown["text"] for shown in pi.ui("set_editor_text")]
+        edited = [shown["text"] for shown in pi.ui("set_editor_text")]
+        kept += edited
         in_file = user_texts(self.home.session().entries)
+        self.ledger.unsent |= {text for text in self.ledger.texts if any(text in one for one in edited)}
         return [
             f"the text {text!r} that Pi had accepted is nowhere"
             for text in self.ledger.texts
@@ -540,7 +542,9 @@ def _unreachable(shelf: Shelf, tree: Tree, branch: Branch) -> Iterator[str]:
     # The last answer on the branch is what would make the call, and so no history yet.
     last = branch.last(lambda head: head.type == "message" and head.kind == "assistant")
     for head in tree.heads.values():
-        if is_item(head) and head.id not in listed and head is not last:
+        # An answer that tells of an error has no content that could be lost.
+        empty = head.kind == "assistant" and head.tag in ("error", "aborted")
+        if is_item(head) and head.id not in listed and head is not last and not empty:
             yield f"the {head.kind} message {head.id} is in no window"
 
 

@@ -332,7 +332,7 @@ class WholeSession(RuleBasedStateMachine):
         def during() -> None:
             if "typing" in happens:
                 self.types()
-            match happens.split()[-1]:
+            match happens.rpartition(" ")[2]:
                 case "reload":
                     player.reload()
                 case "daemon":
@@ -452,29 +452,28 @@ class WholeSession(RuleBasedStateMachine):
         if summaries:
             last = data.draw(st.sampled_from(summaries))
             again = ev.SummaryRef(last["id"], last["fromId"], last["parentId"])
-        event_type, fields = data.draw(
-            st.sampled_from(
-                [
-                    (ev.AgentSettled, {}) if not self.running else (ev.Context, {"count": 0}),
-                    (ev.Context, {"count": 3}),
-                    (ev.SessionBeforeCompact, {}),
-                    (ev.Navigated, {"intent_id": data.draw(one), "old_leaf_id": leaf}),
-                    (ev.Navigated, {"intent_id": data.draw(one), "old_leaf_id": leaf, "cancelled": True}),
-                    (ev.Navigated, {"intent_id": data.draw(one), "old_leaf_id": leaf, "error": "boom"}),
-                    (ev.SessionTree, {"old_leaf_id": leaf, "summary": again}),
-                    (ev.SessionTree, {"old_leaf_id": leaf, "summary": None}),
-                    (ev.ToolExecute, {"tool": "nothing", "call_id": "c"}),
-                ]
-            )
-        )
-        length = len(pi.entries)
+        intent = data.draw(one)
+        odd: list[tuple[type[ev.SessionEvent], Json]] = [
+            (ev.Context, {"count": 3}),
+            (ev.SessionBeforeCompact, {}),
+            (ev.Navigated, {"intent_id": intent, "old_leaf_id": leaf}),
+            (ev.Navigated, {"intent_id": intent, "old_leaf_id": leaf, "cancelled": True}),
+            (ev.Navigated, {"intent_id": intent, "old_leaf_id": leaf, "error": "boom"}),
+            (ev.SessionTree, {"old_leaf_id": leaf, "summary": again}),
+            (ev.SessionTree, {"old_leaf_id": leaf, "summary": None}),
+            (ev.ToolExecute, {"tool": "nothing", "call_id": "c"}),
+            (ev.EffectFailed, {"effect": data.draw(st.sampled_from(APPENDS)), "error": "boom"}),
+        ]
+        if not self.running:
+            odd.append((ev.AgentSettled, {}))
+        event_type, fields = data.draw(st.sampled_from(odd))
+        length, armed = len(pi.entries), player.bomb is not None
 
         def tell() -> None:
             try:
                 player.tell(event_type, **fields)
             except NotAllowedError:
-                if player.bomb is None:
-                    assert len(pi.entries) == length
+                assert armed or len(pi.entries) == length
 
         self.alive(tell)
 
@@ -559,9 +558,7 @@ class WholeSession(RuleBasedStateMachine):
         manifests = {entry["data"]["summaryEntryId"] for entry in branch if entry.get("customType") == ARCHIVE}
         last_marker = max((at for at, entry in enumerate(branch) if entry.get("customType") == WINDOW), default=-1)
         sealed = {
-            entry["data"]["summaryEntryId"]
-            for entry in branch[: last_marker + 1]
-            if entry.get("customType") == ARCHIVE
+            entry["data"]["summaryEntryId"] for entry in branch[: last_marker + 1] if entry.get("customType") == ARCHIVE
         }
         assert hidden == sealed
         assert manifests == set(archives)
