@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,6 +131,7 @@ def _points() -> Iterator[Point]:
         Point("the manifest", "disk", "roll", (f"write {_ARCHIVE}",)),
         Point("the snapshot", "disk", "roll", (f"write {_SNAPSHOT}",)),
         Point("the thinking level", "disk", "roll", ("wrote branch_summary", "write thinking_level_change")),
+        Point("what Pi declares before the marker", "disk", "roll", (f"wrote {_SNAPSHOT}", "write message/system"), versions=FOLDS),
         Point("the marker", "disk", "roll", (f"write {_MARKER}",)),
         Point("the first answer", "disk", "roll", (*new_window, "write message/assistant")),
         Point("a held message", "disk", "roll", (*new_window, "write message/user")),
@@ -625,8 +626,8 @@ def content_text(content: Any) -> str:
     return message_text({"content": content})
 
 
-def endure(home: PiHome, points: Sequence[Point], told: Callable[[Point, Fate], None], keep: Path | None = None) -> None:
-    """One life: these points in a row, until something is lost."""
+def endure(home: PiHome, points: Sequence[Point], keep: Path | None = None) -> Iterator[tuple[Point, Fate]]:
+    """One life: these points in a row, until something is lost. A file that lost is copied to `keep`."""
     life = Life(home)
     try:
         for point in points:
@@ -634,11 +635,11 @@ def endure(home: PiHome, points: Sequence[Point], told: Callable[[Point, Fate], 
                 fate = life.suffer(point)
             except (AssertionError, TimeoutError, PiEndedError, MissedError) as error:
                 fate = Fate("went on", [f"{type(error).__name__}: {error}"[:3_000]])
-            told(point, fate)
+            if fate.lost and keep is not None and home.session_files():
+                keep.mkdir(parents=True, exist_ok=True)
+                shutil.copy(life.file, keep / f"{home.version} {point}.jsonl")
+            yield point, fate
             if fate.lost:
-                if keep is not None and home.session_files():
-                    keep.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(life.file, keep / f"{home.version} {point}.jsonl")
-                break
+                return
     finally:
         life.close()

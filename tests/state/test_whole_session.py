@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from builders import FACTS, SESSION_ID, Failure, Json, KilledError, Player, outline_item
 from daemon.journal import Journal
-from daemon.lineage import Lineage
+from daemon.lineage import MAX_DEPTH, Lineage
 from disk import FilePi
 from protocol import effects as fx
 from protocol import events as ev
@@ -238,6 +238,7 @@ class WholeSession(RuleBasedStateMachine):
         self.files = (Path(self.folder.name) / f"{number}.jsonl" for number in itertools.count())
         self.texts = (f"text {number}." for number in itertools.count())
         self.running = False
+        self.forks = 0
         self.typed: list[str] = []
         self.delivered = 0
         self.written: dict[str, tuple[str, str, str]] = {}
@@ -289,10 +290,11 @@ class WholeSession(RuleBasedStateMachine):
     def another_process_opens_it(self, reason: ev.StartReason) -> None:
         self.reopen(reason)
 
-    @precondition(lambda self: not self.running)
+    @precondition(lambda self: not self.running and self.forks < MAX_DEPTH)
     @rule()
     def it_is_forked(self) -> None:
         """In this process: what is held stays in the slot, what waits to be sent went to the old session."""
+        self.forks += 1
         old = self.player
         assert isinstance(old.pi, FilePi)
         new = old.successor(old.pi.fork(next(self.files)))
