@@ -43,7 +43,8 @@ def ours(seen: Seen, folded: Folded | None) -> bool:
     """Whether what the model sees of this entry is our fold.
 
     It is when a log names just this content. A kill between the overlays and their log leaves folds without
-    one; those are told by what they put in, a placeholder of this very entry, or by leaving out reasoning alone.
+    one; those are told by the entry's own id in the placeholder of all that is not the entry's own. What only
+    leaves something out may be anybody's, and is left alone.
     """
     if not seen.overlaid or seen.content is None:
         return False
@@ -52,11 +53,7 @@ def ours(seen: Seen, folded: Folded | None) -> bool:
     own = seen.raw if isinstance(seen.raw, list) else []
     blocks = seen.content if isinstance(seen.content, list) else [seen.content]
     added = [_text(block) for block in blocks if block not in own]
-    if added:
-        mark = f"; history item {seen.head.id}]"
-        return all(mark in text for text in added)
-    left_out = [block for block in own if block not in blocks]
-    return bool(left_out) and all(isinstance(block, dict) and block.get("type") == "thinking" for block in left_out)
+    return bool(added) and all(f"; history item {seen.head.id}]" in text for text in added)
 
 
 def _text(block: Any) -> str:  # noqa: ANN401 - content as JSON

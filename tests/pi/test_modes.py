@@ -155,5 +155,3 @@ def test_a_session_that_was_local_archives_all_its_windows_when_tree_rolls_over(
         model.does(Step(text="third", tools=[NEW]), Step(text="in a fresh window"), prompt="more", settles=2)
         found = model.call("history", action="search_contents", query="the task", role="user")["items"]
         assert [item["truncated_content"] for item in found] == ["the task"]
-
-

@@ -8,9 +8,9 @@ from pi.harness import PiHome
 from pi.torture import POINTS, Point, Victim, endure
 
 NAMES: dict[Victim, tuple[str, ...]] = {
-    "pi": ("before the marker", "before the first answer", "before a note is written", "and again, sealing"),
+    "pi": ("before the marker", "before a note is written", "and again, sealing"),
     "daemon": (
-        *("during a call of notes", "during the tool call", "after settle is answered", "after session_tree"),
+        *("during a call of notes", "during the tool call", "after session_tree"),
         *("before navigated is answered", "after the manifest", "during a fold"),
     ),
     "hung": ("during the tool call", "before navigated is answered"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +18,22 @@ from typing import Any, Literal
 import msgspec
 
 from daemon.journal import Journal
-from pi.harness import HERE, PROVIDER, SHIM, VERSIONS, Call, Json, PiEndedError, PiHome, RpcPi, Step, wait_until
-from pi.product import INTENT, MARKER, NEW, SNAPSHOT, entry_type, message_text, notices
+from pi.harness import (
+    HERE,
+    PROVIDER,
+    SHIM,
+    VERSIONS,
+    Call,
+    Json,
+    PiEndedError,
+    PiHome,
+    RpcPi,
+    Step,
+    entry_type,
+    message_text,
+    wait_until,
+)
+from pi.product import INTENT, MARKER, NEW, SNAPSHOT, notices
 from protocol.tools import HistoryArguments
 from state import history
 from state.archive import Archive, ArchiveIndex
@@ -56,7 +70,7 @@ _SUMMARY_GATE = "gate summary"
 class Point(msgspec.Struct, frozen=True):
     """Where it strikes: the act during which, and the occurrences that come before (see torture.ts).
 
-    `then` is a second strike, at Pi's next start.
+    `then` is a second strike, at Pi's next start; `first`: there is such a point in a session's first rollover alone.
     """
 
     name: str
@@ -65,6 +79,7 @@ class Point(msgspec.Struct, frozen=True):
     at: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
     versions: tuple[str, ...] = VERSIONS
+    first: bool = False
 
     def __str__(self) -> str:
         return f"{self.victim}: {self.name}"
@@ -131,7 +146,14 @@ def _points() -> Iterator[Point]:
         Point("the manifest", "disk", "roll", (f"write {_ARCHIVE}",)),
         Point("the snapshot", "disk", "roll", (f"write {_SNAPSHOT}",)),
         Point("the thinking level", "disk", "roll", ("wrote branch_summary", "write thinking_level_change")),
-        Point("what Pi declares before the marker", "disk", "roll", (f"wrote {_SNAPSHOT}", "write message/system"), versions=FOLDS),
+        Point(
+            "what Pi declares before the marker",
+            "disk",
+            "roll",
+            (f"wrote {_SNAPSHOT}", "write message/system"),
+            versions=FOLDS,
+            first=True,
+        ),
         Point("the marker", "disk", "roll", (f"write {_MARKER}",)),
         Point("the first answer", "disk", "roll", (*new_window, "write message/assistant")),
         Point("a held message", "disk", "roll", (*new_window, "write message/user")),
@@ -196,9 +218,8 @@ class Life:
         self._act(point)
         if self._strikes() == struck:
             raise MissedError(f"{point}: nothing was struck")
-        pi = self._pi
         if point.victim == "pi":
-            pi.end()
+            self._running().end()
             self.ledger.unsent |= set(self._held())
             if point.then:
                 self._die_again(point)
@@ -253,11 +274,8 @@ class Life:
     def _die_again(self, point: Point) -> None:
         strike = json.dumps({"at": point.then, "on": "pi"})
         struck = self._strikes()
-        with_end = (PiEndedError, TimeoutError)
-        try:
+        with suppress(PiEndedError):
             self._start(CONTEXTD_TEST_STRIKE=strike)
-        except with_end:
-            pass
         if self._strikes() == struck:
             raise MissedError(f"{point}: Pi did not die again")
         self._running().end()
@@ -436,16 +454,14 @@ class Life:
         ]
 
     def _second_resume(self) -> list[str]:
-        """Recovered once, there is nothing more to append."""
+        """Recovered once, there is nothing more to append; the Pi that shows it goes on."""
         self._start()
-        self._stop()
         grown = self.file.read_bytes()[len(self.ledger.bytes) :].split(b"\n")[:-1]
         kinds = [entry_type(json.loads(line)) for line in grown]
         return [f"a second resume appended {', '.join(kinds)}"] if kinds else []
 
     def _unfolded(self) -> list[str]:
         """An undo brings back all that was folded, recorded or not."""
-        self._start()
         number = self._number
         self._running().prompt("/shake undo")
         self._say(f"unfolded {number}", Step(text="well"))
@@ -455,8 +471,6 @@ class Life:
 
     def _one_more_prompt_and_rollover(self) -> list[str]:
         """What has to work when all is well again."""
-        if self._pi is None:
-            self._start()
         pi, number = self._running(), self._number
         self._say(f"check {number}", Step(text="checked"))
         self._calm()
@@ -480,7 +494,7 @@ def losses(file: Path, ledger: Ledger) -> list[str]:
     """What the file has lost, of all that must be there once Pi has recovered or ended.
 
     Nothing is lost when
-    - the file only grew: it begins with what it held before, byte for byte, and no entry hangs from one that is missing;
+    - the file only grew: it begins with what it held before, byte for byte, and no entry hangs from a missing one;
     - every user text that Pi accepted is in it, unless a killed Pi held it unsent, and history finds each one;
     - every message that ever was in it is an item of a window that history lists, archived or current;
     - every archived window is listed with a sealed, readable archive, and each of its items reads whole page by page;
@@ -570,7 +584,7 @@ def _paged(shelf: Shelf, window_id: str, item_id: str) -> str | None:
         item = history.run(shelf, HistoryArguments(action="read_item", **place))["item"]
         if item is None:
             return None
-        text += item["content"]
+        text += str(item["content"])
         if "next_offset_chars" not in item:
             return text
         offset = item["next_offset_chars"]
@@ -607,15 +621,15 @@ def _wrong_notes(tree: Tree, branch: Branch, ledger: Ledger) -> Iterator[str]:
 def hidden_and_shown(home: PiHome, file: Path) -> list[str]:
     """Whether the last request showed just the summaries that no valid successor stands for."""
     request = "\n".join(home.requests("main")[-1].texts)
-    wrong: list[str] = []
     with opened(file) as (tree, branch, entries):
         text_of = {entry["id"]: entry["summary"] for entry in entries if entry["type"] == "branch_summary"}
         archives = ArchiveIndex(tree).of(branch)
         sealed = {archive.summary.id for archive in archives if isinstance(archive, Archive) and archive.sealed}
-        for head in branch.heads:
-            if head.type == "branch_summary" and (text_of[head.id] in request) == (head.id in sealed):
-                wrong.append(f"the summary {head.id} is {'shown' if head.id in sealed else 'hidden and unreadable'}")
-    return wrong
+        return [
+            f"the summary {head.id} is {'shown' if head.id in sealed else 'hidden and unreadable'}"
+            for head in branch.heads
+            if head.type == "branch_summary" and (text_of[head.id] in request) == (head.id in sealed)
+        ]
 
 
 def user_texts(entries: Sequence[Json]) -> set[str]:
@@ -630,7 +644,7 @@ def endure(home: PiHome, points: Sequence[Point], keep: Path | None = None) -> I
     """One life: these points in a row, until something is lost. A file that lost is copied to `keep`."""
     life = Life(home)
     try:
-        for point in points:
+        for point in sorted(points, key=lambda point: not point.first):
             try:
                 fate = life.suffer(point)
             except (AssertionError, TimeoutError, PiEndedError, MissedError) as error:
