@@ -45,7 +45,7 @@ from state.windows import identity_of
 
 TORTURE = HERE / "torture.ts"
 
-Victim = Literal["pi", "daemon", "hung", "disk"]
+Victim = Literal["pi", "daemon", "hung", "disk", "full"]
 Act = Literal["idle", "note", "roll", "say", "fold", "undo"]
 How = Literal["completed", "closed", "went on"]
 
@@ -164,6 +164,19 @@ def _points() -> Iterator[Point]:
         Point("the log of a fold", "disk", "fold", ("write shake",), versions=FOLDS),
         Point("an overlay of an undo", "disk", "undo", ("wrote context_edit", "write context_edit"), versions=FOLDS),
     )
+    yield from (
+        Point("from the intent on", "full", "roll", (f"write {_INTENT}",)),
+        Point("from the summary on", "full", "roll", ("write branch_summary",)),
+        Point("from the manifest on", "full", "roll", (f"write {_ARCHIVE}",)),
+        Point("from the snapshot on", "full", "roll", (f"write {_SNAPSHOT}",)),
+        Point("from the marker on", "full", "roll", (f"write {_MARKER}",)),
+        Point("from the first answer on", "full", "roll", (*new_window, "write message/assistant")),
+        Point("from a held message on", "full", "roll", (*new_window, "write message/user")),
+        Point("from a note on", "full", "note", (f"write {_NOTE}",)),
+        Point("from the first overlay on", "full", "fold", ("write context_edit",), versions=FOLDS),
+        Point("from the log of a fold on", "full", "fold", ("write shake",), versions=FOLDS),
+        Point("from an overlay of an undo on", "full", "undo", ("wrote context_edit",), versions=FOLDS),
+    )
 
 
 POINTS = tuple(_points())
@@ -203,6 +216,7 @@ class Life:
         self._replies: dict[str, Step] = {}
         self._number = 0
         self._levels = 0
+        self._full = False
         self._pi: RpcPi | None = None
 
     # One point
@@ -214,6 +228,7 @@ class Life:
         self._work(point)
         before = len(self._intents())
         struck = self._strikes()
+        self._full = point.victim == "full"
         self._arm(point)
         self._act(point)
         if self._strikes() == struck:
@@ -226,11 +241,15 @@ class Life:
             self._start()
             self._stop()
         else:
-            self._calm()
+            if point.victim == "full":
+                self._free()
             lost = self._not_in_the_running_pi()
             if lost:
                 return Fate(self._how(before), lost)
             self._stop()
+            if point.victim == "full":  # what could not be written is written at the next start
+                self._start()
+                self._stop()
         lost = self._losses("after the strike")
         how = self._how(before)
         lost += self._second_resume()
@@ -394,15 +413,23 @@ class Life:
             if event["type"] == "tool_execution_end" and event["toolCallId"].startswith("note "):
                 self.ledger.notes[f"line of {event['toolCallId'].removeprefix('note ')}"] = not event["isError"]
 
+    def _free(self) -> None:
+        """There is room on the disk again, and Pi goes on, with what is left in its queue as well."""
+        self._running().prompt(f"/strike {json.dumps({'at': [], 'on': 'free'})}")
+        self._full = False
+        self._say(f"freed {self._number}", Step(text="well"))
+        self._calm()
+
     def _calm(self) -> None:
-        """Wait until Pi and the shim have nothing more to do."""
+        """Wait until Pi and the shim have nothing more to do. A full disk leaves Pi idle with its queue."""
         pi = self._running()
         quiet = 0
 
         def is_calm() -> bool:
             nonlocal quiet
             state = pi.call("get_state", deadline=PATIENCE)["data"]
-            busy = state["isStreaming"] or state["isCompacting"] or state["pendingMessageCount"]
+            queued = state["pendingMessageCount"] and not self._full
+            busy = state["isStreaming"] or state["isCompacting"] or queued
             slot = self._slot()
             quiet = 0 if busy or slot["holding"] or slot["held"] or slot["queued"] else quiet + 1
             return quiet >= 2

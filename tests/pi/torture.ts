@@ -1,5 +1,5 @@
 // Strikes at an exact point of what happens between Pi, the shim and the daemon: ends or stops a process there, or lets
-// a write fail. Loaded before the shim, so that it sees every event first. What is struck when is for torture.py.
+// a write fail ("disk"), or all of them until it is "free" again ("full"). Loaded before the shim, so that it sees every event first. What is struck when is for torture.py.
 //
 //   /strike {"at": [...], "on": ...}  arm one strike; it comes when the occurrences of `at` have come in this order
 //   /slot                             show what the shim holds
@@ -14,7 +14,7 @@ import * as net from "node:net";
 
 interface Strike {
   at: string[];
-  on: "pi" | "daemon" | "hung" | "disk";
+  on: "pi" | "daemon" | "hung" | "disk" | "full" | "free";
 }
 
 interface Entry {
@@ -42,10 +42,12 @@ interface Pi {
 interface Shared {
   armed: Strike | undefined;
   reached: number;
+  full: boolean;
   patched: WeakSet<object>;
 }
 
 const WATCHED = ["session_before_tree", "session_tree", "agent_end", "agent_settled", "context", "message_update", "turn_start"];
+const FULL = "ENOSPC: no space left on device, write";
 const SLOT = Symbol.for("pi-contextd.slot");
 
 const shelf = globalThis as { contextdTestTorture?: Shared; contextdTestAtGate?: (name: string) => void; [SLOT]?: Slot };
@@ -61,7 +63,7 @@ const shared = (shelf.contextdTestTorture ??= start());
 function start(): Shared {
   const at = process.env.CONTEXTD_TEST_STRIKE;
   watchWire();
-  return { armed: at ? (JSON.parse(at) as Strike) : undefined, reached: 0, patched: new WeakSet() };
+  return { armed: at ? (JSON.parse(at) as Strike) : undefined, reached: 0, full: false, patched: new WeakSet() };
 }
 
 export default function (pi: Pi): void {
@@ -101,9 +103,11 @@ function occurs(occurrence: string): void {
 }
 
 function strike({ on }: Strike): void {
+  shared.full = on === "full";
+  if (on === "free") return;
   record();
   if (on === "pi") process.kill(process.pid, "SIGKILL");
-  else if (on === "disk") throw new Error("ENOSPC: no space left on device, write");
+  else if (on === "disk" || on === "full") throw new Error(FULL);
   else for (const pid of daemons()) send(pid, on === "daemon" ? "SIGKILL" : "SIGSTOP");
 }
 
@@ -123,6 +127,7 @@ function watchWrites(manager: Manager): void {
   manager._persist = (entry) => {
     const type = entry.customType ?? (entry.message ? `message/${entry.message.role}` : entry.type);
     occurs(`write ${type}`);
+    if (shared.full) throw new Error(FULL);
     persist(entry);
     occurs(`wrote ${type}`);
   };

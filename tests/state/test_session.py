@@ -464,6 +464,64 @@ def test_a_failed_write_that_moved_the_leaf_is_repaired_before_anything_else() -
     assert player.seen() == [WINDOW, "assistant"]
 
 
+def lose_the_marker(player: Player) -> str:
+    """Pi could not write it, and no request has come; the window that it would have opened."""
+    marker = player.pi.entries.pop()
+    player.pi.leaf = marker["parentId"]
+    player.pi.assistant("", stop="error")
+    return str(marker["details"]["id"])
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_marker_that_pi_could_not_write_brings_the_old_window_back(*, restarted: bool) -> None:
+    """Design 4, step 7: no turn starts without it, and nothing between the old window and the new one stays."""
+    player = started()
+    player.ask()
+    player.pi.tool_result("new_context", "scheduled")
+    old = player.pi.leaf
+    player.settle(aborted=True)
+    window = lose_the_marker(player)
+    intent = next(player.intents())
+    if restarted:
+        player.restart_daemon()
+        in_flight = ev.InFlight(intent["intentId"])
+        assert player.start("resync", in_flight=in_flight, holding=True).effects == [fx.Capture()]
+    player.holding, player.held = True, ["held"]
+    player.tell(ev.AgentSettled, unwritten=window)
+    assert player.pi.entry(str(player.pi.leaf))["parentId"] == old
+    assert (player.phase, player.sent, player.notices[-1][0]) == ("idle", ["held"], "error")
+    player.rollover()
+    player.turn()
+    assert player.seen() == [WINDOW, "assistant"]
+
+
+def test_a_marker_that_was_written_after_all_stays() -> None:
+    player = started()
+    player.ask()
+    player.settle(aborted=True)
+    player.holding, player.held = True, ["held"]
+    player.tell(ev.AgentSettled, unwritten=player.pi.last(WINDOW)["details"]["id"])
+    assert (player.phase, player.sent) == ("idle", ["held"])
+    assert player.pi.last(WINDOW)["details"]["contextManagement"]["windowNumber"] == 1
+
+
+def test_what_pi_could_not_write_of_the_users_is_back_in_the_editor() -> None:
+    player = started()
+    player.held = ["typed"]
+    player.tell(ev.AgentSettled, swallowed=1)
+    assert (player.pi.editor, player.sent) == ("typed", [])
+    assert player.notices[-1][0] == "error"
+
+
+def test_what_pi_could_not_write_during_a_rollover_goes_to_the_new_window() -> None:
+    player = started()
+    player.ask()
+    player.held = ["typed"]
+    player.tell(ev.AgentSettled, swallowed=1)
+    assert player.sent == ["typed"]
+    assert player.pi.last(WINDOW)["details"]["contextManagement"]["windowNumber"] == 1
+
+
 def test_an_unanswered_steer_is_sent_again_in_the_old_window_when_the_rollover_fails() -> None:
     player = started()
     player.ask()
