@@ -12,7 +12,7 @@ from rich.console import Console
 
 from daemon import __version__
 from daemon.folds import show_folds
-from daemon.record import replay as run_again
+from daemon.replay import replay as run_again
 from daemon.show import UnknownLeafError, show
 from state.shake.planner import PROFILES
 

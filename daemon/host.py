@@ -29,7 +29,7 @@ from protocol.rpc import PROTOCOL
 from protocol.status import Latency, StatusReport, Versions
 from state import commands, modes, status, tools
 from state.errors import StateError
-from state.moment import Moment
+from state.moment import HostFacts, Moment
 from state.session import Search, Session
 from state.tree import Tree
 
@@ -249,7 +249,7 @@ class Host:
         hosted = self._of(event.session_id)
         session = hosted.session
         self._refresh(hosted)
-        return status.report(session, session.tree.current, self._facts(hosted))
+        return status.report(session.id, session.windows, session.tree.current, self._facts(hosted))
 
     def _refresh(self, hosted: _Hosted) -> None:
         with suppress(OSError):  # gone meanwhile, or not ours to read: what it holds has to come from Pi
@@ -266,15 +266,15 @@ class Host:
         """The session's file; in a replay the file of that name among those that the recording holds."""
         return Path(file) if self._files is None else self._files / Path(file).name
 
-    def _facts(self, hosted: _Hosted | None) -> status.HostFacts:
+    def _facts(self, hosted: _Hosted | None) -> HostFacts:
         peer = self._peer
         versions = Versions(__version__, PROTOCOL, peer.pi_version if peer else "", platform.python_version())
         counters = {method: meter.value() for method, meter in self._meters.items()}
         if hosted is None:
-            return status.HostFacts(versions, counters, {})
+            return HostFacts(versions, counters, {})
         journal = hosted.journal
         file = None if journal.path is None else str(journal.path)
-        return status.HostFacts(versions, counters, dict(journal.anomalies), file, journal.offset)
+        return HostFacts(versions, counters, dict(journal.anomalies), file, journal.offset)
 
 
 def convert(params: dict[str, Any], shape: type[ev.Event]) -> ev.Event:

@@ -7,9 +7,19 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from protocol import effects as fx
-from state.status import HostFacts
+from protocol.status import Latency, Versions
 
 Effects = list[fx.AnyEffect]
+
+
+class HostFacts(Struct, frozen=True):
+    """What only the daemon knows."""
+
+    versions: Versions
+    counters: dict[str, Latency]
+    anomalies: dict[str, int]
+    file: str | None = None
+    indexed_bytes: int = 0
 
 
 class Moment(Struct, frozen=True):

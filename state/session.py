@@ -76,11 +76,6 @@ class Session:
         return self.windows.rollover
 
     @property
-    def last_error(self) -> str | None:
-        """Why the last rollover failed, if it did."""
-        return self.windows.last_error
-
-    @property
     def managed(self) -> bool:
         """Whether there are windows at all in this mode."""
         return MODES[self.mode].managed
@@ -234,7 +229,7 @@ class Session:
 
     def _command_status(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
         del event
-        return fx.Reply(effects=[fx.Notify(text=render(report(self, branch, moment.host)))])
+        return fx.Reply(effects=[fx.Notify(text=render(report(self.id, self.windows, branch, moment.host)))])
 
     def _command_rollover(self, event: ev.Command, branch: Branch, moment: Moment) -> fx.Reply:
         """While a run is going on it is aborted, and settles; otherwise nothing will settle, so depart at once."""

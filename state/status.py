@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
-
-from protocol.status import (
-    ArchiveStatus,
-    Latency,
-    NoteStatus,
-    RolloverStatus,
-    SessionStatus,
-    StatusReport,
-    Versions,
-    WindowStatus,
-)
+from protocol.status import ArchiveStatus, NoteStatus, RolloverStatus, SessionStatus, StatusReport, WindowStatus
 from state.archive import Unavailable
+from state.coordinator import Coordinator
+from state.moment import HostFacts
 from state.notes import Notes
 from state.shake.command import folded_now
+from state.tree import Branch, Tree
 from state.windows import current_boundary
 
-if TYPE_CHECKING:
-    from state.session import Session
-    from state.tree import Branch
 
-
-class HostFacts(Struct, frozen=True):
-    """What only the daemon knows."""
-
-    versions: Versions
-    counters: dict[str, Latency]
-    anomalies: dict[str, int]
-    file: str | None = None
-    indexed_bytes: int = 0
-
-
-def report(session: Session, branch: Branch, host: HostFacts) -> StatusReport:
+def report(session_id: str, windows: Coordinator, branch: Branch, host: HostFacts) -> StatusReport:
     """The whole state of a session."""
-    tree = session.tree
+    tree = windows.tree
     odd = {"duplicate ids": tree.duplicates, "parents missing": len(tree.gaps)}
     return StatusReport(
         versions=host.versions,
         session=SessionStatus(
-            session.id,
+            session_id,
             host.file,
             len(tree.heads),
             len(branch.heads),
@@ -51,11 +27,11 @@ def report(session: Session, branch: Branch, host: HostFacts) -> StatusReport:
             branch.complete,
             host.indexed_bytes,
         ),
-        mode=session.mode,
-        window=_window(session, branch),
-        rollover=_rollover(session),
-        archives=_archives(session, branch),
-        notes=_notes(session, branch),
+        mode=windows.mode,
+        window=_window(tree, branch),
+        rollover=_rollover(windows),
+        archives=_archives(windows, branch),
+        notes=_notes(tree, branch),
         wall=len(folded_now(tree, branch, None)),
         anomalies={kind: count for kind, count in {**host.anomalies, **odd}.items() if count},
         counters=host.counters,
@@ -114,8 +90,8 @@ def _archive_line(archive: ArchiveStatus) -> str:
     return f"{name} · {archive.items:,} items · summary {'hidden' if archive.hidden else 'visible'}"
 
 
-def _window(session: Session, branch: Branch) -> WindowStatus | None:
-    boundary = current_boundary(session.tree, branch)
+def _window(tree: Tree, branch: Branch) -> WindowStatus | None:
+    boundary = current_boundary(tree, branch)
     if boundary is None:
         return None
     head, identity = boundary
@@ -129,23 +105,23 @@ def _window(session: Session, branch: Branch) -> WindowStatus | None:
     )
 
 
-def _rollover(session: Session) -> RolloverStatus:
-    intent = session.rollover.intent
+def _rollover(windows: Coordinator) -> RolloverStatus:
+    intent = windows.rollover.intent
     following = None if intent is None else intent.next.current_window_id
-    return RolloverStatus(session.rollover.phase, following, session.last_error)
+    return RolloverStatus(windows.rollover.phase, following, windows.last_error)
 
 
-def _archives(session: Session, branch: Branch) -> list[ArchiveStatus]:
+def _archives(windows: Coordinator, branch: Branch) -> list[ArchiveStatus]:
     return [
         ArchiveStatus(archive.window_id, archive.manifest_id, 0, hidden=False, unavailable=archive.why)
         if isinstance(archive, Unavailable)
         else ArchiveStatus(
             archive.window_id, archive.manifest_id, len(archive.items), hidden=archive.sealed, unavailable=None
         )
-        for archive in session.archives.of(branch)
+        for archive in windows.archives.of(branch)
     ]
 
 
-def _notes(session: Session, branch: Branch) -> list[NoteStatus]:
-    lines = sorted(Notes.of(session.tree, branch).lines(), key=lambda line: line.path)
+def _notes(tree: Tree, branch: Branch) -> list[NoteStatus]:
+    lines = sorted(Notes.of(tree, branch).lines(), key=lambda line: line.path)
     return [NoteStatus(line.path, line.lines, line.size, line.updated_at) for line in lines]

@@ -17,9 +17,8 @@ from protocol import effects as fx
 from protocol import events as ev
 from protocol.entries import ARCHIVE, INTENT, NOTE_SNAPSHOT, WINDOW, EntryHead
 from protocol.status import Versions
-from state.moment import Moment
+from state.moment import HostFacts, Moment
 from state.session import Session
-from state.status import HostFacts
 from state.tree import Tree
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from daemon.cli import cli
-from daemon.record import Difference, replay
+from daemon.replay import Difference, replay
 
 # jsonrpcserver 5.0.9 reads its schema in a deprecated way, which warns twice on 3.11 and 3.12.
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")

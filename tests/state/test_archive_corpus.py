@@ -77,7 +77,7 @@ class Read:
         self.branch = self.tree.branch(LEAF)
 
     def status(self) -> StatusReport:
-        return report(self.session, self.branch, FACTS)
+        return report(SESSION_ID, self.session.windows, self.branch, FACTS)
 
     def reasons(self) -> list[tuple[str | None, str | None]]:
         return [(archive.window_id, archive.unavailable) for archive in self.status().archives]

@@ -433,7 +433,7 @@ def test_a_failed_summary_leaves_the_old_window_as_it_was(failure: str, why: str
     assert closing == {"step": "close", "intentId": next(player.intents())["intentId"], "why": why}
     assert player.pi.entry(str(player.pi.leaf))["parentId"] == leaf
     assert player.turns_due == 0
-    assert player.session.last_error == why
+    assert player.session.windows.last_error == why
 
 
 def test_after_a_failure_the_next_rollover_works() -> None:
@@ -443,7 +443,7 @@ def test_after_a_failure_the_next_rollover_works() -> None:
     player.rollover()
     player.turn()
     assert player.seen() == [WINDOW, "assistant"]
-    assert player.session.last_error is None
+    assert player.session.windows.last_error is None
     assert player.pi.last(WINDOW)["details"]["contextManagement"]["windowNumber"] == 1
 
 

@@ -95,11 +95,17 @@ class FilePlayer(Player):
         branch = self.tree.branch(event.leaf_id)
         assert branch.complete
         session.windows.observe(branch)  # what the file tells counts, whatever the event is
-        before = (session.rollover, session.last_error, session._reminded, session._cold, session._shake)
+        before = (session.rollover, session.windows.last_error, session._reminded, session._cold, session._shake)
         try:
             return session.handle(event, Moment(now=self.pi.clock, new_id=self.new_id, host=FACTS))
         except StateError:
-            assert (session.rollover, session.last_error, session._reminded, session._cold, session._shake) == before
+            assert (
+                session.rollover,
+                session.windows.last_error,
+                session._reminded,
+                session._cold,
+                session._shake,
+            ) == before
             raise
 
     def _event(self, event_type: type[ev.SessionEvent], fields: Json) -> ev.SessionEvent:
