@@ -15,7 +15,7 @@ from protocol import events as ev
 from protocol.entries import ARCHIVE, INTENT, Body, EntryHead, Intent, IntentClosed, MarkerDetails
 from state.archive import MAX_INTERVAL, Archive, ArchiveIndex, recovery_of
 from state.errors import NotAllowedError, RefusedError
-from state.intents import is_known, open_intents, summary_of, unanswered
+from state.intents import is_known, open_intents, summary_of, unanswered, went_on
 from state.modes import LEAVING_TREE, MODES
 from state.moment import Effects, Moment
 from state.notes import MAX_SNAPSHOT_BYTES, Notes, snapshot_size
@@ -334,10 +334,11 @@ class Coordinator:
         for one in open_intents(self.tree).values():
             intent, number = one.intent, one.intent.next.window_number
             summary_id = summary_of(self.tree, intent, branch)
-            if summary_id is not None:
+            theirs = summary_id is not None and went_on(self.tree, intent, self.tree.heads[summary_id].tag)
+            if summary_id is not None and not theirs:
                 effects += seal(self.tree, intent, summary_id, branch, moment.now, start_turn=start_turn)
                 effects.append(fx.Notify(text=f"Context window {number} was interrupted; it is complete now."))
-            elif one.head.id in branch:
+            elif theirs or one.head.id in branch:
                 why = "it was interrupted before the old window was left"
                 effects.append(
                     fx.AppendEntry(custom_type=INTENT, data=IntentClosed(intent_id=intent.intent_id, why=why))

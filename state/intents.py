@@ -5,11 +5,17 @@ A restarted daemon and a killed Pi know a pending rollover from here alone (desi
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from protocol.entries import INTENT, WINDOW, EntryHead, Intent, IntentEntry
+from state.times import time_of
 from state.tree import Branch, Tree
 from state.windows import identity_of
+
+QUEUED_MS: Final = 2_000
+"""Within so many ms Pi has taken what was queued; nobody ends Pi, starts it anew and types faster."""
 
 _ANSWERED = frozenset({"stop", "toolUse", "length"})
 
@@ -54,6 +60,23 @@ def summary_of(tree: Tree, intent: Intent, branch: Branch) -> str | None:
             descends = any(entry.id == intent.leaf_id for entry in tree.ancestors(head.tag))
             return head.id if descends else None
     return None
+
+
+def went_on(tree: Tree, intent: Intent, leaf: str) -> bool:
+    """Whether somebody went on in the old window after the run of the intent had ended.
+
+    Then a summary of it is not ours but theirs (design 4, step 8). What had been queued follows the message
+    before it at once; who types comes later.
+    """
+    before: int | None = intent.requested_at
+    for head in tree.path(leaf).after(intent.leaf_id):
+        if head.type != "message":
+            continue
+        now = time_of(tree, head)
+        if head.kind == "user" and before is not None and now is not None and now - before > QUEUED_MS:
+            return True
+        before = now
+    return False
 
 
 def unanswered(branch: Branch, intent: Intent) -> list[str]:

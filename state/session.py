@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +16,7 @@ from msgspec import Struct, structs
 
 from protocol import effects as fx
 from protocol import events as ev
-from protocol.entries import NOTE, EntryHead, Stamped, SummaryEntry
+from protocol.entries import NOTE, EntryHead, SummaryEntry
 from protocol.tools import HistoryArguments, NotesArguments
 from state import commands, history, notes
 from state.archive import Ancestors, Archive, ArchiveIndex
@@ -34,6 +33,7 @@ from state.shake import command as shake
 from state.shake.command import Shaking, folded_now
 from state.shake.economics import CACHE_SECONDS
 from state.status import render, report
+from state.times import ms_of, time_of
 from state.tree import Branch, Cancelled, Tree
 from state.windows import current_boundary, is_marker, message_id_of
 
@@ -293,8 +293,7 @@ class Session:
     def _cold_by_time(self, branch: Branch, now: int) -> str | None:
         """Why a provider has forgotten what it read last, if it has."""
         last = branch.last(lambda head: head.type == "usage" or (head.type == "message" and head.kind == "assistant"))
-        entry = self.tree.body(last, Stamped) if last is not None else None
-        read = None if entry is None else _ms(entry.timestamp)
+        read = time_of(self.tree, last)
         if read is None:
             return "nothing was read yet"
         idle = (now - read) // 1_000
@@ -330,17 +329,9 @@ def _answer(result: history.Result, effects: Effects | None = None) -> fx.ToolRe
 
 
 def _sign(summary: SummaryEntry) -> Signature | None:
-    made = _ms(summary.timestamp)
+    made = ms_of(summary.timestamp)
     digest = hashlib.sha256(summary.summary.encode()).hexdigest()[:16]
     return None if made is None else Signature(summary.from_id, made, digest)
-
-
-def _ms(timestamp: str) -> int | None:
-    """An entry's time in ms."""
-    try:
-        return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        return None
 
 
 Handler = Callable[[Session, Any, Branch, Moment], fx.Reply | Search]

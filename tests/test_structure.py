@@ -1,6 +1,8 @@
 """How the house is built: which package may know which, and where the outside may come in (design 2)."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,3 +89,12 @@ def test_nothing_prints() -> None:
         if isinstance(node, ast.Name) and node.id == "print"
     ]
     assert prints == []
+
+
+def test_the_wire_types_of_the_shim_are_those_of_the_structs() -> None:
+    """`scripts/generate-protocol` makes them; what it needs is installed by `scripts/setup`."""
+    if not (ROOT / "tests" / "pi" / "node_modules").exists():
+        pytest.skip("the schema-to-TypeScript tool is not installed: run scripts/setup")
+    command = [sys.executable, str(ROOT / "scripts" / "generate-protocol"), "--check"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "shim/protocol.d.ts is up to date\n")

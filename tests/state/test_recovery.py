@@ -105,6 +105,21 @@ def test_a_rollover_that_was_killed_before_navigation_is_closed_at_the_next_star
     assert player.phase == "idle"
 
 
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_summary_of_work_that_went_on_without_the_daemon_is_the_users_own(queued: bool) -> None:  # noqa: FBT001
+    """Design 4, step 8. What had been queued is taken at once, and belongs to the run that asked for the window."""
+    player = killed("navigate")
+    player.pi.clock += 0 if queued else 60_000
+    player.pi.user("typed later")
+    player.pi.assistant("answered")
+    cut = next(player.intents())["cutId"]
+    player.pi.navigate(cut, summarize=True)
+    player.start()
+    assert ("codex-context-tree-archive" in player.pi.shape()) is queued
+    assert [data["step"] for data in player.intents()] == (["request"] if queued else ["request", "close"])
+    assert player.phase == "idle"
+
+
 def test_a_rollover_that_was_killed_with_its_marker_written_needs_nothing() -> None:
     player = started()
     player.rollover()
