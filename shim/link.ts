@@ -10,15 +10,19 @@ import type { Initialize, Initialized, Methods, Replies } from "./protocol.d.ts"
 export const PROTOCOL = 1;
 
 /** What a user may wait for, in ms. A prompt, an abort and `/new` answer within 2 s whatever the daemon does. */
-const READY_MS = 3_000;
-const INITIALIZE_MS = 2_000;
 const ANSWER_MS = 800;
+/** How long a request waits for a daemon that is starting; the start itself goes on, for a cold disk is slow. */
+const PATIENCE_MS = 1_500;
+const READY_MS = 5_000;
+const INITIALIZE_MS = 2_000;
 /** Reads the whole session file: see `startDeadline`. */
 const START_MS = 2_000;
 /** A search reads archives of any size; Pi's abort ends the waiting. */
 export const SEARCH_MS = 120_000;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 30_000;
+/** A daemon that lived this long did not die of its start; the pauses begin anew. */
+const STEADY_MS = 10_000;
 /** A slow disk still reads this much in a millisecond. */
 const BYTES_A_MS = 20_000;
 
@@ -29,9 +33,21 @@ export function startDeadline(fileSize: number): number {
 /** The user's environment first, then the user's settings, then PATH; never a project's files (design 7). */
 export function daemonCommand(env: NodeJS.ProcessEnv, agentDir: string): string[] {
 	const told = env.PI_CONTEXTD_COMMAND ?? fromSettings(join(agentDir, "settings.json"));
-	if (Array.isArray(told)) return told.map(String);
-	if (typeof told !== "string" || told === "") return ["pi-contextd"];
-	return told.startsWith("[") ? (JSON.parse(told) as string[]) : [told];
+	if (typeof told === "string" && told !== "") return listIn(told) ?? [told];
+	return asCommand(told) ?? ["pi-contextd"];
+}
+
+/** What is no list is a program's name, and starting it says what is wrong with it. */
+function listIn(text: string): string[] | undefined {
+	try {
+		return asCommand(JSON.parse(text));
+	} catch {
+		return undefined;
+	}
+}
+
+function asCommand(told: unknown): string[] | undefined {
+	return Array.isArray(told) && told.length > 0 ? told.map(String) : undefined;
 }
 
 function fromSettings(file: string): unknown {
@@ -53,9 +69,19 @@ export interface LinkHooks {
 	lost(why: string, command: string): void;
 }
 
+interface Start {
+	peer: Peer;
+	since: number;
+	/** It answers. */
+	initialized: Promise<Initialized>;
+	/** It knows the session, and what it wanted done about it has been done. */
+	attached: Promise<Peer>;
+}
+
 export class Link {
 	private peer: Peer | undefined;
-	private starting: Promise<Peer> | undefined;
+	private starting: Start | undefined;
+	private attachedAt = 0;
 	private readonly dead = new WeakSet<Peer>();
 	private pause = 0;
 	private notBefore = 0;
@@ -75,9 +101,7 @@ export class Link {
 	): Promise<Replies[M]> {
 		const peer = await this.attach();
 		try {
-			const answer = await peer.request(method, params, deadlineMs);
-			this.pause = 0;
-			return answer;
+			return await peer.request(method, params, deadlineMs);
 		} catch (error) {
 			if (error instanceof DaemonGone) this.lose(peer, error);
 			throw error;
@@ -91,6 +115,7 @@ export class Link {
 	/** End the daemon for good. */
 	close(): void {
 		this.closed = true;
+		this.starting?.peer.end();
 		this.peer?.end();
 		this.peer = undefined;
 	}
@@ -101,32 +126,55 @@ export class Link {
 		if (this.peer?.gone) this.lose(this.peer, this.peer.gone);
 		if (this.peer) return this.peer;
 		if (this.closed) throw new DaemonGone("the session is over");
-		if (this.starting) return this.starting;
-		if (Date.now() < this.notBefore) throw new DaemonGone("it was just lost and will be started again");
-		this.starting = this.start();
-		try {
-			return await this.starting;
-		} finally {
+		if (!this.starting && Date.now() < this.notBefore) throw new DaemonGone("it was just lost and will be started again");
+		const { since, initialized, attached } = (this.starting ??= this.begin());
+		await patiently(initialized, since + PATIENCE_MS - Date.now());
+		return attached;
+	}
+
+	private begin(): Start {
+		const peer = this.spawn();
+		const initialized = this.initialize(peer);
+		const attached = this.introduce(peer, initialized).finally(() => {
 			this.starting = undefined;
+		});
+		// It may fail when nobody waits for it any more; `lost` has told by then.
+		attached.catch(() => {});
+		return { peer, since: Date.now(), initialized, attached };
+	}
+
+	private spawn(): Peer {
+		try {
+			return new Peer(this.command, this.cwd, process.env);
+		} catch (error) {
+			// It would be the same the next time.
+			this.closed = true;
+			const why = (error as Error).message;
+			this.hooks.lost(why, this.command.join(" "));
+			throw new DaemonGone(why);
 		}
 	}
 
-	private async start(): Promise<Peer> {
-		const peer = new Peer(this.command, this.cwd, process.env);
+	private async initialize(peer: Peer): Promise<Initialized> {
+		await peer.whenReady(READY_MS);
+		return peer.request("initialize", this.hooks.initialize(), INITIALIZE_MS);
+	}
+
+	private async introduce(peer: Peer, initialized: Promise<Initialized>): Promise<Peer> {
 		try {
-			await peer.whenReady(READY_MS);
-			const about = await peer.request("initialize", this.hooks.initialize(), INITIALIZE_MS);
+			const about = await initialized;
+			if (this.closed) throw new DaemonGone("the session is over");
 			// From here on `attached` and the effects that it performs can ask this daemon.
 			this.peer = peer;
+			this.attachedAt = Date.now();
 			await this.hooks.attached(about);
 			return peer;
 		} catch (error) {
 			peer.kill("it could not be started");
-			if (error instanceof Refused) {
+			if (!(error instanceof Refused)) this.lose(peer, error as Error);
+			else if (!this.closed) {
 				this.closed = true;
 				this.hooks.refused(error.message);
-			} else {
-				this.lose(peer, error as Error);
 			}
 			throw error instanceof DaemonGone ? error : new DaemonGone((error as Error).message);
 		}
@@ -135,9 +183,26 @@ export class Link {
 	private lose(peer: Peer, error: Error): void {
 		if (this.dead.has(peer)) return;
 		this.dead.add(peer);
-		if (this.peer === peer) this.peer = undefined;
+		const served = this.peer === peer;
+		if (served) this.peer = undefined;
+		if (served && Date.now() - this.attachedAt >= STEADY_MS) this.pause = 0;
+		// One that served is missed at once; one that never did would be the same a moment later.
+		if (!served) this.pause = Math.max(FIRST_PAUSE_MS, this.pause);
 		this.notBefore = Date.now() + this.pause;
 		this.pause = Math.min(LONGEST_PAUSE_MS, Math.max(FIRST_PAUSE_MS, this.pause * 2));
 		if (!this.closed) this.hooks.lost(error.message, this.command.join(" "));
+	}
+}
+
+/** Wait until a start has gone well or badly, and no longer than this; it goes on without us. */
+async function patiently(start: Promise<unknown>, ms: number): Promise<void> {
+	let timer: NodeJS.Timeout | undefined;
+	const late = new Promise<never>((_, reject) => {
+		timer = setTimeout(() => reject(new DaemonGone("it is still starting")), Math.max(0, ms));
+	});
+	try {
+		await Promise.race([start.catch(() => {}), late]);
+	} finally {
+		clearTimeout(timer);
 	}
 }

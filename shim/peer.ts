@@ -22,6 +22,14 @@ export class Refused extends Error {
 	}
 }
 
+interface Line {
+	id?: number;
+	method?: string;
+	params?: unknown;
+	result?: unknown;
+	error?: { code: number; message: string };
+}
+
 interface Pending {
 	resolve(value: unknown): void;
 	reject(error: Error): void;
@@ -127,12 +135,13 @@ export class Peer {
 	}
 
 	private accept(text: string): void {
-		let line: { id?: number; method?: string; params?: unknown; result?: unknown; error?: { code: number; message: string } };
+		let line: Line | null;
 		try {
 			line = JSON.parse(text);
 		} catch {
-			return this.kill("it does not speak the protocol");
+			line = null;
 		}
+		if (typeof line !== "object" || line === null) return this.kill("it does not speak the protocol");
 		if (line.method === "ready") this.announce(line.params as Lines["Ready"]);
 		const pending = line.id === undefined ? undefined : this.pending.get(line.id);
 		if (line.error) pending?.reject(new Refused(line.error.code, line.error.message));

@@ -268,6 +268,10 @@ def fake_of_another_version(home: PiHome) -> str:
 
 
 COMMANDS = {
+    "half a list": lambda _: "[pi-contextd",
+    "an empty list": lambda _: "[]",
+    "no name": lambda _: '[""]',
+    "a program that says JSON that is no object": lambda _: '["sh", "-c", "echo null; exec cat"]',
     "a missing file": lambda home: str(home.root / "no-such-program"),
     "a program that exits at once": lambda _: "/bin/false",
     "a program that says something else": lambda _: '["/bin/echo", "hello"]',
@@ -294,6 +298,21 @@ def test_without_a_daemon_pi_is_usable_and_one_line_says_how_to_mend_it(home: Pi
         assert pi.close() == 0
     assert live(home) == ["user: first", "assistant: one", "user: second"]
     assert "new_context" not in home.requests("main")[-1].tools
+
+
+def test_while_the_daemon_never_gets_ready_a_prompt_and_a_new_session_are_answered(home: PiHome) -> None:
+    """Design 7: within 2 s; the start goes on meanwhile, and when it fails one line says so."""
+    home.script(Step(text="one"), Step(text="two"))
+    with home.rpc(env={"PI_CONTEXTD_COMMAND": '["sleep", "1000"]'}) as pi:
+        pi.call("get_state")
+        pi.prompt("first")
+        answered(pi, "one", deadline=ANSWERS)
+        assert pi.call("new_session", deadline=ANSWERS)["success"]
+        pi.prompt("second")
+        answered(pi, "two", deadline=ANSWERS)
+        wait_until(lambda: lost(pi), "a line about the daemon")
+        assert pi.extension_errors == []
+        assert pi.close() == 0
 
 
 def test_without_a_daemon_print_mode_answers_and_tells_on_stderr(home: PiHome) -> None:
