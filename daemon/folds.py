@@ -9,20 +9,23 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.journal import Journal
+from daemon.lineage import Lineage
 from daemon.show import gist, leaf_of, plain
+from state.archive import Archive, ArchiveIndex
 from state.shake.planner import SCOPES, Counts, Plan, Profile, Rules, fold
 from state.shake.view import view
 from state.shake.wall import ours, wall
 from state.tree import Tree
 
 
-def plans_of(file: Path, *, leaf: str | None, profile: Profile) -> tuple[Tree, list[Plan], int]:
-    """The plan of every scope for one branch, and how many of its entries are folded by now."""
-    journal = Journal(file)
+def plans_of(journal: Journal, *, leaf: str | None, profile: Profile) -> tuple[Tree, list[Plan], int]:
+    """The plan of every scope for one branch as tree mode shows it, and how many of its entries are folded by now."""
     tree = Tree(journal.raw)
     journal.refresh(tree)
     branch = tree.path(leaf_of(journal, tree, leaf))
-    seen = view(tree, branch)
+    archives = ArchiveIndex(tree, Lineage(journal).ancestors).of(branch)
+    hidden = {one.summary.id for one in archives if isinstance(one, Archive) and one.sealed}
+    seen = view(tree, branch, hidden=hidden)
     folded = wall(tree, branch)
     standing = sum(1 for one in seen if ours(one, folded.get(one.head.id)))
     return tree, [fold(seen, folded, scope, Rules(profile=profile)) for scope in SCOPES], standing
@@ -30,15 +33,23 @@ def plans_of(file: Path, *, leaf: str | None, profile: Profile) -> tuple[Tree, l
 
 def show_folds(file: Path, *, leaf: str | None, profile: Profile, everything: bool) -> Group:
     """The figures of every scope; with `everything` each target as well."""
-    tree, plans, folded = plans_of(file, leaf=leaf, profile=profile)
+    journal = Journal(file)
+    try:
+        return _drawn(journal, file.name, leaf=leaf, profile=profile, everything=everything)
+    finally:
+        journal.close()
+
+
+def _drawn(journal: Journal, name: str, *, leaf: str | None, profile: Profile, everything: bool) -> Group:
+    tree, plans, folded = plans_of(journal, leaf=leaf, profile=profile)
     total = sum(one.tokens for one in plans[0].seen)
-    title = Text(plain(file.name), style="bold")
+    title = Text(plain(name), style="bold")
     title.append(
         f"  the model sees ~{total:,} tokens in {len(plans[0].seen):,} messages; {folded:,} entries are folded", "dim"
     )
     table = Table()
-    for name in ("scope", "targets", "what", "tokens before", "after", "freed"):
-        table.add_column(name, justify="left" if name in ("scope", "what") else "right")
+    for column in ("scope", "targets", "what", "tokens before", "after", "freed"):
+        table.add_column(column, justify="left" if column in ("scope", "what") else "right")
     for plan in plans:
         before = sum(change.tokens_before for change in plan.changes)
         after = sum(change.tokens_after for change in plan.changes)

@@ -39,14 +39,14 @@ def load(agent_dir: Path, cwd: Path, *, trusted: bool) -> Settings:
     """Read both files; one that is absent or no JSON says nothing."""
     user = _read(agent_dir / "settings.json")
     project = _read(cwd / ".pi" / "settings.json") if trusted else {}
-    ours = {**_section(user, KEY), **_section(project, KEY)}
+    ours = {**_own(user, KEY), **_own(project, KEY)}
     compaction = {**_section(user, "compaction"), **_section(project, "compaction")}
     return Settings(
         mode=checked_mode(ours.get("mode", DEFAULT)),
         reserve=_count(compaction.get("reserveTokens"), 0),
         shaking=_shaking(
-            _section(_section(user, KEY), "shake"),
-            _section(_section(project, KEY), "shake"),
+            _own(_own(user, KEY), "shake", f"{KEY}."),
+            _own(_own(project, KEY), "shake", f"{KEY}."),
             _count(compaction.get("keepRecentTokens"), KEEP_RECENT),
         ),
     )
@@ -83,7 +83,7 @@ def checked_mode(mode: object) -> str:
     if mode == "remote":
         raise SettingsError(f"{KEY}.mode: remote is not available in this version; use one of {', '.join(AVAILABLE)}.")
     if not isinstance(mode, str) or mode not in MODES:
-        raise SettingsError(f"{KEY}.mode must be one of {', '.join(MODES)}.")
+        raise SettingsError(f"{KEY}.mode must be one of {', '.join(AVAILABLE)}.")
     return mode
 
 
@@ -117,6 +117,13 @@ def _replace(file: Path, data: bytes) -> None:
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _own(settings: dict[str, Any], key: str, above: str = "") -> dict[str, Any]:
+    """A section of ours: what stands there and is no object was meant to say something."""
+    if not isinstance(settings.get(key, {}), dict):
+        raise SettingsError(f"{above}{key} must be an object.")
+    return _section(settings, key)
 
 
 def _section(settings: dict[str, Any], key: str) -> dict[str, Any]:

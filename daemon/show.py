@@ -20,6 +20,7 @@ from rich.tree import Tree as Picture
 
 from daemon.journal import Journal
 from daemon.jsonio import decode_object, encode
+from daemon.lineage import Lineage
 from daemon.migration import CURRENT
 from protocol.entries import (
     ARCHIVE,
@@ -101,7 +102,7 @@ def show(file: Path, *, leaf: str | None = None, everything: bool = False) -> Gr
         tree = Tree(journal.raw)
         journal.refresh(tree)
         branch = tree.path(leaf_of(journal, tree, leaf))
-        found = ArchiveIndex(tree).of(branch)
+        found = ArchiveIndex(tree, Lineage(journal).ancestors).of(branch)
         archives = {one.summary.id: one for one in found if isinstance(one, Archive)}
         unavailable = [one for one in found if isinstance(one, Unavailable)]
         picture = _Drawing(tree, archives, everything=everything).of(file.name, branch)

@@ -84,13 +84,15 @@ class AppendModel(Effect, frozen=True, kw_only=True, tag="append_model"):
 class Navigate(Effect, frozen=True, kw_only=True, tag="navigate"):
     """Move the leaf. What came of it is reported as `navigated` with the same `intentId`.
 
-    `status` stands in Pi's status line meanwhile.
+    `status` stands in Pi's status line meanwhile. `blankEditor` comes back in `inFlight`: what Pi puts into the
+    editor is then not the user's.
     """
 
     target_id: str
     intent_id: str | None
     summarize: bool = False
     status: str | None = None
+    blank_editor: bool = False
 
 
 class Abort(Effect, frozen=True, kw_only=True, tag="abort"):

@@ -37,6 +37,7 @@ class InFlight(Struct, frozen=True, rename="camel"):
     """The Pi process is still navigating for `intentId`; survives `/reload` (facts: pi-lifecycle 21)."""
 
     intent_id: str
+    blank_editor: bool = False
 
 
 class SessionEvent(Event, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import {
 	sessionEntryToContextMessages,
 } from "@earendil-works/pi-coding-agent";
 import type { Reply } from "./protocol.d.ts";
-import { type Held, type NavigationReport, type Slot, type Taken, textOf } from "./slot.ts";
+import { type Held, imagesIn, type NavigationReport, type Slot, type Taken, textOf } from "./slot.ts";
 
 export const CAPTURE_COMMAND = "contextd-capture";
 
@@ -77,7 +77,7 @@ const INTERPRETERS: Interpreters = {
 	},
 	navigate: async (effect, stage) => {
 		const oldLeafId = stage.ctx.sessionManager.getLeafId();
-		if (effect.intentId) stage.slot.inFlight = { intentId: effect.intentId };
+		if (effect.intentId) stage.slot.inFlight = { intentId: effect.intentId, blankEditor: effect.blankEditor ?? false };
 		if (effect.status) stage.ctx.ui.setStatus(STATUS_KEY, effect.status);
 		let cancelled = false;
 		let error: string | null = null;
@@ -175,6 +175,8 @@ export function backToEditor(ctx: ExtensionContext, held: Held[]): void {
 	if (held.length === 0 || !ctx.hasUI) return;
 	const texts = [ctx.ui.getEditorText(), ...held.map((one) => textOf(one.content))];
 	ctx.ui.setEditorText(texts.filter((text) => text.trim() !== "").join("\n\n"));
+	const images = held.reduce((sum, one) => sum + imagesIn(one.content), 0);
+	if (images > 0) say(ctx, `contextd: what you sent is back in the editor, which holds no images; attach ${images} again`, "warning");
 }
 
 /** One line to the user, on stderr where there is no other place. */

@@ -347,6 +347,8 @@ export default function contextd(pi: ExtensionAPI): void {
 
 	pi.on("session_shutdown", (event, ctx) => {
 		replaced = true;
+		// No run of this instance takes it any more; the next one asks what becomes of it.
+		slot.held.unshift(...slot.queued.splice(0));
 		if (event.reason !== "reload") slot.inFlight = undefined;
 		link?.notify("session_shutdown", { sessionId: ctx.sessionManager.getSessionId(), reason: event.reason });
 		link?.close();

@@ -57,6 +57,7 @@ export interface SessionStart {
  */
 export interface InFlight {
   intentId: string;
+  blankEditor?: boolean;
 }
 /**
  * The entries that `need` asked for, oldest first, as Pi holds them.
@@ -390,7 +391,8 @@ export interface AppendModel {
 /**
  * Move the leaf. What came of it is reported as `navigated` with the same `intentId`.
  *
- * `status` stands in Pi's status line meanwhile.
+ * `status` stands in Pi's status line meanwhile. `blankEditor` comes back in `inFlight`: what Pi puts into the
+ * editor is then not the user's.
  */
 export interface Navigate {
   do: "navigate";
@@ -398,6 +400,7 @@ export interface Navigate {
   intentId: string | null;
   summarize?: boolean;
   status?: string | null;
+  blankEditor?: boolean;
 }
 /**
  * Abort the agent's run.

@@ -66,3 +66,7 @@ export function textOf(content: Content): string {
 	if (typeof content === "string") return content;
 	return content.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
 }
+
+export function imagesIn(content: Content): number {
+	return typeof content === "string" ? 0 : content.filter((block) => block.type === "image").length;
+}

@@ -187,7 +187,15 @@ class Coordinator:
         blank = not editor_text.strip()
         self.rollover = step(self.rollover, Step.SETTLED, old_leaf=old_leaf, blank_editor=blank)
         status = f"Pi summarises context window {intent.identity.window_number}; what you type goes to the next one"
-        return [fx.Navigate(target_id=intent.cut_id, summarize=True, intent_id=intent.intent_id, status=status)]
+        return [
+            fx.Navigate(
+                target_id=intent.cut_id,
+                summarize=True,
+                intent_id=intent.intent_id,
+                status=status,
+                blank_editor=blank,
+            )
+        ]
 
     def _await_idle(self) -> Effects:
         """Print and json mode would exit before the new window has run (facts: pi-lifecycle 6)."""
@@ -306,6 +314,7 @@ class Coordinator:
                 Step.RESUMED_NAVIGATION,
                 intent=found.intent,
                 summary_id=summary_of(self.tree, found.intent, branch),
+                blank_editor=event.in_flight.blank_editor,
                 inherited=event.reason != "resync",
             )
             return True

@@ -29,9 +29,9 @@ DEFAULT: Final[ModeName] = "tree"
 AVAILABLE: Final = ("off", "local", "tree")
 
 LEAVING_TREE: Final = (
-    "Leaving tree: the summaries of archived windows were hidden from the model and become visible again, while "
-    "history and notes go away (off) or lose them (local). A session that was managed so far is not certain to go on "
-    "well. Safe way out: run /compact in it first, which sums up archived windows and the current one, or let it "
+    "Leaving tree: off shows the model the summaries of archived windows, which were hidden, and takes history and "
+    "notes away; local shows it everything from the latest marker on and keeps both. A session that was managed so "
+    "far is not certain to go on well. Safe way out: run /compact in it first, which sums up archived windows and the current one, or let it "
     "finish in tree; new sessions are not affected."
 )
 

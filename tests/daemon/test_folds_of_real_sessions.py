@@ -13,6 +13,7 @@ import pytest
 
 from builders import Json
 from daemon.folds import plans_of
+from daemon.journal import Journal
 from state.shake.planner import PROFILES, SCOPES, Change, Plan, Profile
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
@@ -34,7 +35,7 @@ def file_of(name: str) -> Path:
 
 
 def plans(name: str, profile: Profile = DEFAULT) -> dict[str, Plan]:
-    _, found, _ = plans_of(file_of(name), leaf=None, profile=profile)
+    _, found, _ = plans_of(Journal(file_of(name)), leaf=None, profile=profile)
     return dict(zip(SCOPES, found, strict=True))
 
 

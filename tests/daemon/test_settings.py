@@ -92,7 +92,7 @@ def test_an_unknown_mode_is_an_error_that_names_those_that_are_known(folders: Fo
     folders.user({"contextd": {"mode": mode}})
     with pytest.raises(SettingsError) as error:
         folders.load()
-    assert str(error.value) == "contextd.mode must be one of off, local, tree, remote."
+    assert str(error.value) == "contextd.mode must be one of off, local, tree."
 
 
 def test_remote_is_an_error_of_its_own_and_never_another_mode() -> None:

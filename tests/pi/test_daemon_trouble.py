@@ -310,7 +310,7 @@ def test_while_the_daemon_never_gets_ready_a_prompt_and_a_new_session_are_answer
         assert pi.call("new_session", deadline=ANSWERS)["success"]
         pi.prompt("second")
         answered(pi, "two", deadline=ANSWERS)
-        wait_until(lambda: lost(pi), "a line about the daemon")
+        wait_until(lambda: bool(lost(pi)), "a line about the daemon")
         assert pi.extension_errors == []
         assert pi.close() == 0
 

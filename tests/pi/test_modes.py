@@ -101,7 +101,7 @@ def test_an_unknown_mode_is_an_error_that_names_the_allowed_ones_and_pi_stays_us
         pi.prompt("hello")
         pi.settled()
         said = [request["message"] for request in pi.ui("notify")]
-        assert [text for text in said if "must be one of off, local, tree, remote" in text]
+        assert [text for text in said if "must be one of off, local, tree" in text]
         assert len(said) == 1
         pi.close()
     assert home.requests("main")[0].tools

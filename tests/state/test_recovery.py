@@ -224,6 +224,21 @@ def test_a_daemon_that_was_restarted_during_navigation_seals_when_pi_reports() -
     assert player.turns_due == 1
 
 
+@pytest.mark.parametrize(("typed", "left"), [("  ", ""), ("a draft", "a draft")])
+def test_a_daemon_that_was_restarted_during_navigation_leaves_the_editor_as_it_was(typed: str, left: str) -> None:
+    """The shim carries what the editor held when Pi left; facts: pi-lifecycle 10 on what Pi puts there."""
+    player = started()
+    player.ask()
+    player.pi.editor = typed
+    (navigate,) = player.send(ev.AgentSettled, aborted=True, editor_text=typed).effects
+    assert isinstance(navigate, fx.Navigate)
+    player.restart_daemon()
+    player.start("resync", in_flight=ev.InFlight(str(navigate.intent_id), navigate.blank_editor))
+    old, _summary = summarised(player, navigate)
+    player.tell(ev.Navigated, intent_id=navigate.intent_id, old_leaf_id=old)
+    assert player.pi.editor.strip() == left
+
+
 def test_a_daemon_that_was_restarted_after_the_summary_finds_it_in_the_file() -> None:
     player = started()
     navigate = due(player)
