@@ -31,8 +31,8 @@ AVAILABLE: Final = ("off", "local", "tree")
 LEAVING_TREE: Final = (
     "Leaving tree: off shows the model the summaries of archived windows, which were hidden, and takes history and "
     "notes away; local shows it everything from the latest marker on and keeps both. A session that was managed so "
-    "far is not certain to go on well. Safe way out: run /compact in it first, which sums up archived windows and the current one, or let it "
-    "finish in tree; new sessions are not affected."
+    "far is not certain to go on well. Safe way out: run /compact in it first, which sums up archived windows and "
+    "the current one, or let it finish in tree; new sessions are not affected."
 )
 
 

@@ -129,9 +129,19 @@ def test_a_file_that_is_no_json_says_nothing(folders: Folders, content: bytes) -
 
 
 @pytest.mark.parametrize("section", [None, [], "tree", 5])
-def test_a_section_of_another_type_says_nothing(folders: Folders, section: Any) -> None:
-    folders.user({"contextd": section, "compaction": section})
+def test_a_section_of_pis_of_another_type_says_nothing(folders: Folders, section: Any) -> None:
+    folders.user({"compaction": section})
     assert folders.load() == settings.Settings()
+
+
+@pytest.mark.parametrize("section", [None, [], "off", 5])
+def test_a_section_of_ours_of_another_type_is_an_error(folders: Folders, section: Any) -> None:
+    """It was meant to say something, and nobody should run in another mode than they believe."""
+    for ours, named in [(section, "contextd"), ({"shake": section}, "contextd.shake")]:
+        folders.user({"contextd": ours})
+        with pytest.raises(SettingsError) as error:
+            folders.load()
+        assert str(error.value) == f"{named} must be an object."
 
 
 @pytest.mark.parametrize("reserve", [None, "5", 5.5, True, [], {}])
