@@ -216,7 +216,10 @@ class Host:
             chosen = settings.load(agent_dir, cwd, trusted=self._peer.trusted).mode
         except settings.SettingsError as error:
             return fx.Reply(effects=[fx.Notify(text=str(error), level="error")])
-        return fx.Reply(effects=[fx.Notify(text=modes.describe(current, chosen))])
+        text = modes.describe(current, chosen)
+        if len(words) > 1 and chosen != words[1]:
+            text = f"This project's settings say {chosen}, so {words[1]} counts everywhere but here.\n{text}"
+        return fx.Reply(effects=[fx.Notify(text=text)])
 
     def _session_event(self, event: ev.SessionEvent) -> fx.Reply | Search:
         hosted = self._of(event.session_id)

@@ -1,7 +1,7 @@
 """Recordings: everything that passed between Pi and the daemon, so that it can be run again.
 
 One JSON object a line: what Pi sent (`pi`), what the daemon read of a session file before it answered
-(`lines`), and the answer (`contextd`) with the time and the ids that were drawn for it. A recording holds the
+(`file`), and the answer (`contextd`) with the time and the ids that were drawn for it. A recording holds the
 content of the session, so it is made only on request and only its owner can read it. `replay` runs one again.
 """
 

@@ -1,4 +1,4 @@
-"""What the outside gives with every event, and the shape of what is answered."""
+"""What the outside gives with every event (time, ids, facts of the daemon), and the shape of what is answered."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Rules
 - One rollover at a time. What a phase does not list is `NotAllowedError` and changes nothing.
-- The machine holds nothing that the session file does not hold as well, except the old leaf: the intent is an
-  entry, so a daemon that was restarted takes the step that is due (`RESUMED_*`).
+- The intent is an entry of the session file, so a daemon that was restarted takes the step that is due
+  (`RESUMED_*`). What no file holds, the shim tells it: whether the editor was blank, and who navigates.
 - Order on disk: branch_summary, manifest, note snapshot, marker, continuation, held input (design 4).
 - Until navigation has succeeded the old window stays as it is. After it no turn starts before manifest,
   snapshot and marker exist; if one of them cannot be written, the way back is the old leaf.

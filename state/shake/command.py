@@ -13,14 +13,13 @@ from msgspec import Struct, structs
 from protocol import effects as fx
 from protocol.entries import SHAKE, FoldedTarget, ShakeLog
 from protocol.events import ModelFacts
+from state.moment import Effects
 from state.shake.economics import KEEP_RECENT, Economics, economics, explain, line, warnings
 from state.shake.planner import SCOPES, Change, Counts, Plan, Rules, fold, undo
 from state.shake.view import Seen, hash_of, raw_content, view
 from state.shake.wall import Folded, ours, wall
 from state.tokens import content_tokens
 from state.tree import Branch, Tree
-
-Effects = list[fx.AnyEffect]
 
 SUBCOMMANDS: Final = {
     "images": "Fold all images",

@@ -257,6 +257,13 @@ def test_a_mode_is_chosen_for_the_next_session_and_this_one_goes_on(folders: Fol
     assert "▸ off" in said(folders.host(), "mode").text
 
 
+def test_a_choice_that_a_project_overrides_is_kept_and_the_user_is_told(folders: Folders) -> None:
+    folders.theirs({"contextd": {"mode": "local"}})
+    told = said(folders.host(), "mode off").text
+    assert told.startswith("This project's settings say local, so off counts everywhere but here.\n")
+    assert folders.load(trusted=False).mode == "off"
+
+
 @pytest.mark.parametrize("mode", ["nonsense", "remote", "TREE"])
 def test_a_mode_that_is_not_to_be_had_changes_nothing(folders: Folders, mode: str) -> None:
     folders.user({"theme": "dark"})
