@@ -13,6 +13,8 @@ export class Outliner {
 	/** A summary never changes, so its text is hashed once. */
 	private readonly hashes = new Map<string, string>();
 	private hidden = new Set<string>();
+	/** The message of ours with which the last request began, when something before it was left out. */
+	private cut: string | undefined;
 
 	outline(messages: Messages): Outline {
 		const outline: Outline = [];
@@ -21,16 +23,16 @@ export class Outliner {
 				const { role, fromId, timestamp } = message;
 				outline.push({ at, role, fromId, timestamp, hash: this.hash(fromId, timestamp, message.summary) });
 			} else if (message.role === "custom" && message.customType.startsWith(OURS)) {
-				const id = (message.details as { id?: unknown } | undefined)?.id;
-				outline.push({ at, role: message.role, customType: message.customType, id: typeof id === "string" ? id : null });
+				outline.push({ at, role: message.role, customType: message.customType, id: idOf(message) ?? null });
 			}
 		}
 		return outline;
 	}
 
-	/** Keep these ranges, and remember which summaries that hides. */
+	/** Keep these ranges, and remember what that hides. */
 	keep(messages: Messages, ranges: ReadonlyArray<readonly [number, number]> | null | undefined): Messages | undefined {
 		const kept = ranges?.flatMap(([from, to]) => messages.slice(from, to));
+		this.cut = kept?.[0] && idOf(kept[0]);
 		const visible = new Set(kept ?? messages);
 		this.hidden = new Set(messages.flatMap((message) => (visible.has(message) ? [] : [keyOf(message)])));
 		return kept;
@@ -38,7 +40,8 @@ export class Outliner {
 
 	/** Without an answer: hide what the last answer hid. */
 	keepAsBefore(messages: Messages): Messages | undefined {
-		const kept = messages.filter((message) => message.role !== "branchSummary" || !this.hidden.has(keyOf(message)));
+		const from = this.cut === undefined ? 0 : messages.findIndex((message) => idOf(message) === this.cut);
+		const kept = messages.slice(Math.max(0, from)).filter((message) => message.role !== "branchSummary" || !this.hidden.has(keyOf(message)));
 		return kept.length < messages.length ? kept : undefined;
 	}
 
@@ -54,4 +57,10 @@ export class Outliner {
 
 function keyOf(message: Messages[number]): string {
 	return message.role === "branchSummary" ? `${message.fromId}|${message.timestamp}` : "";
+}
+
+function idOf(message: Messages[number]): string | undefined {
+	if (message.role !== "custom") return undefined;
+	const id = (message.details as { id?: unknown } | undefined)?.id;
+	return typeof id === "string" ? id : undefined;
 }

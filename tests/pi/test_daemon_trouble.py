@@ -324,8 +324,10 @@ def test_without_a_daemon_print_mode_answers_and_tells_on_stderr(home: PiHome) -
     assert len(ran.stderr.strip().split("\n")) == 1
 
 
-def test_summaries_hidden_before_stay_hidden_when_the_daemon_is_gone_for_good(home: PiHome) -> None:
+@pytest.mark.parametrize("mode", ["tree", "local"])
+def test_what_was_hidden_before_stays_hidden_when_the_daemon_is_gone_for_good(home: PiHome, mode: str) -> None:
     """Design 3, deadlines: the shim keeps hiding what the last answer hid."""
+    home.settings(contextd={"mode": mode})
     launcher = Launcher(home)
     home.script(Step(tools=[NEW]), Step(text="rolled over"), Step(text="without it"), Step(text="still without"))
     with home.rpc(env=launcher.environment) as pi:
