@@ -23,7 +23,7 @@ from msgspec import UNSET
 
 from daemon import host
 from daemon.host import LARGE, Host, convert
-from daemon.jsonio import decode_object, encode
+from daemon.jsonio import decode_value, encode
 from daemon.settings import SettingsError
 from daemon.stdio import OUTBOX, Outbox, Splitter, Stdio, TooLong, start_reader, write_lines
 from protocol import events as ev
@@ -268,12 +268,9 @@ async def _watch_parent(parent: int, scope: anyio.CancelScope) -> None:
 
 def _read(line: bytes | TooLong) -> rpc.Envelope | rpc.ErrorReply | None:
     """The envelope, or the error reply that the line deserves; None for a notification that nobody knows."""
-    if isinstance(line, TooLong):
-        return _error(rpc.LINE_TOO_LONG, f"a line may be {rpc.MAX_LINE:,} bytes long")
-    try:
-        request = decode_object(line)
-    except ValueError:
-        return _error(rpc.PARSE_ERROR, "not a JSON object")
+    request = _decoded(line)
+    if isinstance(request, rpc.ErrorReply):
+        return request
     given = request.get("id")
     short = isinstance(given, int) or (isinstance(given, str) and len(given) <= rpc.MAX_ID)
     known = given if short and not isinstance(given, bool) else None
@@ -286,6 +283,16 @@ def _read(line: bytes | TooLong) -> rpc.Envelope | rpc.ErrorReply | None:
             return None  # JSON-RPC 2.0: a notification is never answered
         return _error(rpc.METHOD_NOT_FOUND, "no such method at $.method", known)
     return envelope
+
+
+def _decoded(line: bytes | TooLong) -> dict[str, Any] | rpc.ErrorReply:
+    if isinstance(line, TooLong):
+        return _error(rpc.LINE_TOO_LONG, f"a line may be {rpc.MAX_LINE:,} bytes long, at $")
+    try:
+        value = decode_value(line)
+    except ValueError:
+        return _error(rpc.PARSE_ERROR, "not JSON at $")
+    return value if isinstance(value, dict) else _error(rpc.INVALID_REQUEST, "not a JSON object at $")
 
 
 def _error(code: int, message: str, request_id: int | str | None = None) -> rpc.ErrorReply:

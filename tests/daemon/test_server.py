@@ -59,17 +59,23 @@ async def ready(server: Server) -> Server:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"garbage", b"[]", b"7", b"null", b"\xff\xfe", b'{"jsonrpc":"2.0"', b"{'a':1}", b"[" * 5000, b"{}" * 2],
+    [b"", b"garbage", b"\xff\xfe", b'{"jsonrpc":"2.0"', b"{'a':1}", b"[" * 5000, b"{}" * 2],
 )
-async def test_a_line_that_is_no_json_object_is_a_parse_error(server: Server, raw: bytes) -> None:
-    assert await error(server, raw) == (rpc.PARSE_ERROR, "not a JSON object")
+async def test_a_line_that_is_no_json_is_a_parse_error(server: Server, raw: bytes) -> None:
+    assert await error(server, raw) == (rpc.PARSE_ERROR, "not JSON at $")
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"7", b"null", b'"text"', b"true"])
+async def test_json_that_is_no_object_is_no_request(server: Server, raw: bytes) -> None:
+    """JSON-RPC 2.0, 5.1."""
+    assert await error(server, raw) == (rpc.INVALID_REQUEST, "not a JSON object at $")
 
 
 async def test_batches_are_refused(server: Server) -> None:
     """Design 3."""
     raw = b"[" + line("status") + b"]"
     assert (await ask(server, raw))["id"] is None
-    assert (await error(server, raw))[0] == rpc.PARSE_ERROR
+    assert (await error(server, raw))[0] == rpc.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("depth", [480, 700, 1_000, 5_000, 200_000])
@@ -82,7 +88,7 @@ async def test_deep_nesting_beside_a_lone_surrogate_is_answered_or_is_a_parse_er
 
 async def test_a_line_that_was_too_long_is_told(server: Server) -> None:
     answer = json.loads(await server.answer(TooLong()))
-    expected = {"code": rpc.LINE_TOO_LONG, "message": "a line may be 67,108,864 bytes long"}
+    expected = {"code": rpc.LINE_TOO_LONG, "message": "a line may be 67,108,864 bytes long, at $"}
     assert answer == {"jsonrpc": "2.0", "error": expected, "id": None}
 
 
