@@ -121,9 +121,10 @@ def _replace(file: Path, data: bytes) -> None:
 
 def _own(settings: dict[str, Any], key: str, above: str = "") -> dict[str, Any]:
     """A section of ours: what stands there and is no object was meant to say something."""
-    if not isinstance(settings.get(key, {}), dict):
+    section = settings.get(key, {})
+    if not isinstance(section, dict):
         raise SettingsError(f"{above}{key} must be an object.")
-    return _section(settings, key)
+    return section
 
 
 def _section(settings: dict[str, Any], key: str) -> dict[str, Any]:

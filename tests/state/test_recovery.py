@@ -275,13 +275,17 @@ def test_a_daemon_that_was_restarted_while_sealing_completes_the_window_with_its
     assert (player.turns_due, player.sent, player.holding) == (1, ["held"], False)
 
 
+@pytest.mark.parametrize("how", ["resync", "reload"])
 @pytest.mark.parametrize("failure", [{"cancelled": True}, {"error": "boom"}])
-def test_a_daemon_that_was_restarted_during_navigation_is_told_of_its_failure(failure: dict[str, object]) -> None:
+def test_a_daemon_that_was_restarted_during_navigation_is_told_of_its_failure(
+    failure: dict[str, object], how: ev.StartReason
+) -> None:
+    """Also where the extension was replaced with it."""
     player = started()
     navigate = due(player)
     player.type("held")
     player.restart_daemon()
-    player.start("resync")
+    player.start(how)
     player.tell(ev.Navigated, intent_id=navigate.intent_id, old_leaf_id=player.pi.leaf, **failure)
     assert (player.phase, player.sent, player.holding) == ("idle", ["held"], False)
     assert list(player.intents())[-1]["step"] == "close"
@@ -391,18 +395,6 @@ def test_a_reload_during_navigation_in_the_same_daemon_is_inherited_too() -> Non
     old, summary = summarised(player, navigate)
     player.tell(ev.SessionTree, old_leaf_id=old, summary=summary)
     assert player.pi.shape() == SEALED
-
-
-@pytest.mark.parametrize("failure", [{"cancelled": True}, {"error": "boom"}])
-def test_after_a_reload_during_navigation_the_successor_hears_of_its_failure(failure: dict[str, object]) -> None:
-    player = started()
-    navigate = due(player)
-    player.type("held")
-    player.restart_daemon()
-    player.start("reload")
-    player.tell(ev.Navigated, intent_id=navigate.intent_id, old_leaf_id=player.pi.leaf, **failure)
-    assert (player.phase, player.sent, player.holding) == ("idle", ["held"], False)
-    assert list(player.intents())[-1]["step"] == "close"
 
 
 def test_what_the_successor_has_sealed_is_not_sealed_again_when_the_report_comes() -> None:
