@@ -28,7 +28,7 @@ import {
 	unfold,
 } from "./effects.ts";
 import { daemonCommand, Link, PROTOCOL, SEARCH_MS, startDeadline } from "./link.ts";
-import { Outliner } from "./outline.ts";
+import { idOf, Outliner } from "./outline.ts";
 import { mendAppends } from "./mend.ts";
 import { DaemonGone, Refused } from "./peer.ts";
 import type { Initialized, Methods, Replies, SessionStart } from "./protocol.d.ts";
@@ -337,8 +337,7 @@ export default function contextd(pi: ExtensionAPI): void {
 	/** Pi takes a message up before it writes it, and makes no request when it cannot. */
 	function takeUp(message: AgentMessage | undefined): void {
 		if (message?.role === "user") slot.taken.input.push({ content: message.content, typed: false });
-		if (message?.role !== "custom" || slot.releaseOn === undefined) return;
-		if ((message.details as { id?: unknown } | undefined)?.id === slot.releaseOn) slot.taken.id = slot.releaseOn;
+		if (message && slot.releaseOn !== undefined && idOf(message) === slot.releaseOn) slot.taken.id = slot.releaseOn;
 	}
 
 	pi.on("turn_start", () => {

@@ -59,7 +59,8 @@ function keyOf(message: Messages[number]): string {
 	return message.role === "branchSummary" ? `${message.fromId}|${message.timestamp}` : "";
 }
 
-function idOf(message: Messages[number]): string | undefined {
+/** The `details.id` by which a custom message is told. */
+export function idOf(message: Messages[number]): string | undefined {
 	if (message.role !== "custom") return undefined;
 	const id = (message.details as { id?: unknown } | undefined)?.id;
 	return typeof id === "string" ? id : undefined;
